@@ -1,0 +1,1 @@
+"""The two doors to Postgres: rpc (supabase, request paths) and session (psycopg, scheduled work)."""

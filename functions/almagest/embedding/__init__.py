@@ -1,0 +1,1 @@
+"""Text -> vector: the only place that knows a model."""

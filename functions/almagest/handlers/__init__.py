@@ -1,0 +1,1 @@
+"""One file a Lambda: event in, operation, response out."""

@@ -1,0 +1,1 @@
+"""Text -> clean text -> chunks -> index."""

@@ -1,0 +1,1 @@
+"""The wire contract: pydantic requests and results, one module a part."""
