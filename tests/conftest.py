@@ -6,11 +6,20 @@ for _name in list(os.environ):
     if _name.startswith(("SUPABASE_", "ALMAGEST_")) or _name == "DATABASE_URL":
         del os.environ[_name]
 
-from collections.abc import Iterator  # noqa: E402
+import asyncio  # noqa: E402
+import sys  # noqa: E402
+import threading  # noqa: E402
+from collections.abc import Callable, Coroutine, Iterator  # noqa: E402
+from contextlib import ExitStack  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 import pytest  # noqa: E402
 
+from infra.local.gateway import Gateway, Keys  # noqa: E402
 from infra.local.postgres import Postgres  # noqa: E402
+from infra.local.postgrest import Postgrest, find_postgrest  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +29,56 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     postgres.start()
     yield postgres
     postgres.stop()
+
+
+@pytest.fixture(scope="session")
+def run_async() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Run a coroutine in an event loop that goes on in a thread, so that servers started in it keep serving."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(scope="session")
+def postgrest_program() -> Path:
+    """PostgREST's binary, kept beside the embedding model, so that only the first session installs it."""
+    directory = Path(sys.prefix) / "share" / "almagest"
+    directory.mkdir(parents=True, exist_ok=True)
+    return find_postgrest(directory)
+
+
+@dataclass(frozen=True)
+class Supabase:
+    """A project as its clients see it: gateway and PostgREST over one database of the cluster."""
+
+    url: str
+    keys: Keys
+    database_url: str
+
+
+@pytest.fixture(scope="session")
+def supabase_over(
+    cluster: Postgres,
+    run_async: Callable[[Coroutine[Any, Any, Any]], Any],
+    postgrest_program: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], Supabase]]:
+    """Serve a database of the cluster, named, as a Supabase project, until the session ends."""
+    keys = Keys.create()
+    with ExitStack() as stack:
+
+        def serve(database: str) -> Supabase:
+            log = tmp_path_factory.mktemp("postgrest") / "postgrest.log"
+            postgrest = Postgrest(postgrest_program, cluster.url("authenticator", database), keys.jwt_secret, log)
+            postgrest.start()
+            stack.callback(postgrest.stop)
+            gateway = Gateway(postgrest.url, keys)
+            run_async(gateway.start())
+            stack.callback(lambda: run_async(gateway.stop()))
+            return Supabase(gateway.url, keys, cluster.url(database=database))
+
+        yield serve

@@ -28,9 +28,9 @@ def is_free(port: int) -> bool:
 def holder(port: int) -> str | None:
     """Who listens on `port`, as "name (pid 12)"; None where the system does not tell."""
     try:
-        connections = psutil.net_connections("tcp")
-        for connection in connections:
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN and tuple(connection.laddr)[1:] == (port,)
+            if listens and connection.pid:
                 return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
     except psutil.Error:
         pass
