@@ -17,9 +17,11 @@ from typing import Any  # noqa: E402
 
 import pytest  # noqa: E402
 
+from almagest.database.migrate import migrate  # noqa: E402
 from infra.local.gateway import Gateway, Keys  # noqa: E402
 from infra.local.postgres import Postgres  # noqa: E402
 from infra.local.postgrest import Postgrest, find_postgrest  # noqa: E402
+from tests.support import Database, clone  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +31,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     postgres.start()
     yield postgres
     postgres.stop()
+
+
+@pytest.fixture(scope="session")
+def template_database(cluster: Postgres) -> Iterator[Database]:
+    """A migrated database that is only ever copied."""
+    with clone(cluster, "postgres", prefix="template") as template:
+        migrate(template.url)
+        yield template
+
+
+@pytest.fixture
+def database(cluster: Postgres, template_database: Database) -> Iterator[Database]:
+    """A migrated database of the test's own."""
+    with clone(cluster, template_database.name) as copy:
+        yield copy
 
 
 @pytest.fixture(scope="session")

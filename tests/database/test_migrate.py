@@ -12,6 +12,7 @@ from almagest.database.migrate import MigrationError, migrate, render, statement
 from infra.local.postgres import Postgres
 
 FIRST = """
+create schema almagest;
 create schema engine;
 create schema api;
 create schema dashboard;
@@ -151,6 +152,11 @@ def test_a_ledger_with_a_hole_is_an_error(url: str, folder: Path, with_vector: N
     _execute(url, "delete from almagest.migrations where version = 1")
 
     with pytest.raises(MigrationError, match="lacks 0001"):
+        migrate(url, directory=folder)
+
+
+def test_a_folder_without_migrations_is_an_error(url: str, folder: Path) -> None:
+    with pytest.raises(MigrationError, match="there are no migrations in"):
         migrate(url, directory=folder)
 
 

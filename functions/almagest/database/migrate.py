@@ -46,15 +46,15 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+# Made after the first migration, which makes the schema, and in the same transaction.
 _LEDGER = """
-create schema if not exists almagest;
-create table if not exists almagest.migrations (
+create table almagest.migrations (
     version int primary key,
     name text not null,
     checksum text not null,
     applied_at timestamptz not null default now()
 );
-create table if not exists almagest.code_files (
+create table almagest.code_files (
     path text primary key,
     checksum text not null,
     applied_at timestamptz not null default now()
@@ -175,7 +175,6 @@ def migrate(database_url: str, report: Report = lambda _: None, *, directory: Pa
     with _session(database_url) as connection:
         _lock(connection, report)
         schema = _extension_schema(connection, report)
-        _prepare_ledger(connection)
         applied = _apply_migrations(connection, migrations, schema, report)
         code = [SqlFile(file.path, render(file.text, schema)) for file in read_code(directory)]
         if {file.path: file.checksum for file in code} == _landed_code(connection):
@@ -190,9 +189,11 @@ def read_migrations(directory: Path) -> list[SqlFile]:
     Raises
     ------
     MigrationError
-        When a name is not of the form `NNNN_name.sql`, or the numbers are not 1, 2, 3 and so on.
+        When there is none, a name is not of the form `NNNN_name.sql`, or the numbers are not 1, 2, 3 and so on.
     """
     files = [_read(path, directory) for path in sorted((directory / "migrations").glob("*.sql"))]
+    if not files:
+        raise MigrationError(f"there are no migrations in {directory / 'migrations'}")
     for expected, file in enumerate(files, start=1):
         match = _MIGRATION_NAME.fullmatch(file.name)
         if not match:
@@ -287,12 +288,6 @@ def _create_extension(connection: Connection, report: Report) -> None:
     report(f"extension vector created in schema {schema}")
 
 
-def _prepare_ledger(connection: Connection) -> None:
-    if _value(connection, "select to_regclass('almagest.code_files') is null"):
-        with connection.transaction():
-            connection.execute(_LEDGER)
-
-
 def _apply_migrations(
     connection: Connection, migrations: list[SqlFile], extension_schema: str, report: Report
 ) -> tuple[str, ...]:
@@ -301,6 +296,8 @@ def _apply_migrations(
     for version, file in enumerate(pending, start=landed + 1):
         with connection.transaction():
             _run(connection, file.path, render(file.text, extension_schema))
+            if version == 1:
+                connection.execute(_LEDGER)
             connection.execute(
                 "insert into almagest.migrations (version, name, checksum) values (%s, %s, %s)",
                 (version, file.name, file.checksum),
@@ -313,6 +310,8 @@ def _apply_migrations(
 
 def _check_ledger(connection: Connection, migrations: list[SqlFile]) -> int:
     """Compare landed migrations with their files; answer how many have landed."""
+    if _value(connection, "select to_regclass('almagest.migrations') is null"):
+        return 0
     rows = connection.execute("select version, name, checksum from almagest.migrations order by version").fetchall()
     for position, (version, name, checksum) in enumerate(rows, start=1):
         if version != position:
