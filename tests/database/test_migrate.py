@@ -8,7 +8,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from almagest.database.migrate import MigrationError, migrate, render, statements
+from almagest.database.migrate import migrate
+from almagest.database.sql_files import MigrationError, render, statements
 from infra.local.postgres import Postgres
 
 FIRST = """

@@ -1,18 +1,9 @@
 """Bring a database to this version of the code: numbered migrations first, then the replaceable code.
 
-A folder of SQL looks like this::
-
-    migrations/NNNN_name.sql   schema and data, forward only; each runs once, in a transaction with its ledger row
-    engine/*.sql               functions and views, `create or replace`; all run again when any of them changed
-    dashboard/*.sql
-    api/*.sql
-    privileges.sql
-
-`@extschema:vector@` in a file stands for the quoted schema of the extension `vector`, as in PostgreSQL's own
-extension scripts. Files run with an empty `search_path`, so that every name says its schema.
+The files run in session mode with an empty `search_path`, so that every name says its schema. The ledger is in
+`almagest.migrations`, and what code a database has in `almagest.code_files`.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,28 +15,22 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-PLACEHOLDER = "@extschema:vector@"
-PRIVILEGES = "privileges.sql"
+from almagest.database.sql_files import (
+    PRIVILEGES,
+    MigrationError,
+    SqlFile,
+    read_code,
+    read_migrations,
+    render,
+    sql_directory,
+    statements,
+)
+
 MINIMUM_POSTGRES = 15
 MINIMUM_VECTOR = (0, 8)
 
-_CODE_FOLDERS = ("engine", "dashboard", "api")
 _TRANSACTION_POOLER_PORT = "6543"
 _LOCK = 0x416C6D61  # any constant will do, if only every version of Almagest takes the same one: "Alma"
-_MIGRATION_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
-_TOKEN = re.compile(
-    r"""
-      --[^\n]*                                  # comment
-    | /\*.*?\*/
-    | [eE]'(?:[^'\\]|\\.|'')*'                  # strings, with and without escapes
-    | '(?:[^']|'')*'
-    | "(?:[^"]|"")*"                            # quoted name
-    | (?P<quote>\$(?:[A-Za-z_]\w*)?\$).*?(?P=quote)
-    | (?P<end>;)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
 # Made after the first migration, which makes the schema, and in the same transaction.
 _LEDGER = """
 create table almagest.migrations (
@@ -85,15 +70,10 @@ where p.pronamespace::regnamespace::text in ('engine', 'dashboard', 'api')
 order by 1
 """
 
-_LEADING_BLANK = re.compile(r"\A(?:\s|--[^\n]*|/\*.*?\*/)+", re.DOTALL)
 _ADVICE_RIGHTS = "migrate as the role that owns Almagest's schemas and may create roles (Supabase: postgres)"
 
 Report = Callable[[str], None]
 Connection = psycopg.Connection[tuple[object, ...]]
-
-
-class MigrationError(Exception):
-    """The database could not be brought up to date; the message says why and what to do about it."""
 
 
 @dataclass(frozen=True)
@@ -118,35 +98,6 @@ class MigrationReport:
     def changed(self) -> bool:
         """Whether anything was done at all."""
         return bool(self.migrations or self.code_files)
-
-
-@dataclass(frozen=True)
-class SqlFile:
-    """One file of the SQL folder: its path in it, with forward slashes, and its text."""
-
-    path: str
-    text: str
-
-    @property
-    def name(self) -> str:
-        """File name without its folder."""
-        return self.path.rpartition("/")[2]
-
-    @property
-    def checksum(self) -> str:
-        """SHA-256 of the text, as hex digits."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-
-def sql_directory() -> Path:
-    """Folder of the SQL: inside the installed package, or beside it in a checkout."""
-    packaged = Path(__file__).parents[1] / "sql"
-    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "sql"
-
-
-def render(text: str, extension_schema: str) -> str:
-    """Put the quoted schema of the extension `vector` where the placeholder stands."""
-    return text.replace(PLACEHOLDER, sql.Identifier(extension_schema).as_string(None))
 
 
 def migrate(database_url: str, report: Report = lambda _: None, *, directory: Path | None = None) -> MigrationReport:
@@ -181,40 +132,6 @@ def migrate(database_url: str, report: Report = lambda _: None, *, directory: Pa
             return MigrationReport(applied)
         dropped = _apply_code(connection, code, report)
     return MigrationReport(applied, len(code), dropped)
-
-
-def read_migrations(directory: Path) -> list[SqlFile]:
-    """Migrations in order.
-
-    Raises
-    ------
-    MigrationError
-        When there is none, a name is not of the form `NNNN_name.sql`, or the numbers are not 1, 2, 3 and so on.
-    """
-    files = [_read(path, directory) for path in sorted((directory / "migrations").glob("*.sql"))]
-    if not files:
-        raise MigrationError(f"there are no migrations in {directory / 'migrations'}")
-    for expected, file in enumerate(files, start=1):
-        match = _MIGRATION_NAME.fullmatch(file.name)
-        if not match:
-            raise MigrationError(f"{file.path}: the name of a migration is NNNN_name.sql, in lower case")
-        number = int(match[1])
-        if number < expected:
-            raise MigrationError(f"{file.path}: number {number:04} is taken by {files[expected - 2].name}")
-        if number > expected:
-            raise MigrationError(f"{file.path}: migration {expected:04} is missing before it")
-    return files
-
-
-def read_code(directory: Path) -> list[SqlFile]:
-    """Code files in the order in which they are applied."""
-    paths = [path for folder in _CODE_FOLDERS for path in sorted((directory / folder).glob("*.sql"))]
-    privileges = directory / PRIVILEGES
-    return [_read(path, directory) for path in [*paths, *([privileges] if privileges.exists() else [])]]
-
-
-def _read(path: Path, directory: Path) -> SqlFile:
-    return SqlFile(path.relative_to(directory).as_posix(), path.read_text(encoding="utf-8"))
 
 
 @contextmanager
@@ -406,27 +323,6 @@ def _run(connection: Connection, path: str, text: str) -> None:
             hint = f" ({error.diag.message_hint})" if error.diag.message_hint else ""
             advice = f": {_ADVICE_RIGHTS}" if isinstance(error, psycopg.errors.InsufficientPrivilege) else ""
             raise MigrationError(f"{path}, line {line}: {_message(error)}{hint}{advice}") from error
-
-
-def statements(text: str) -> Iterator[tuple[int, str]]:
-    """Split a file at the semicolons that end a statement.
-
-    Bodies of functions are strings to it; the unquoted `begin atomic … end` is not supported.
-
-    Yields
-    ------
-    tuple of int and str
-        Where the statement's first word is in the text, and the statement.
-    """
-    start = 0
-    for match in [*_TOKEN.finditer(text), None]:
-        if match is not None and not match["end"]:
-            continue
-        end = match.start() if match else len(text)
-        statement = _LEADING_BLANK.sub("", text[start:end])
-        if statement:
-            yield end - len(statement), statement
-        start = end + 1
 
 
 def _value(connection: Connection, query: LiteralString, *parameters: object) -> object:
