@@ -1,0 +1,39 @@
+-- Turns a credential that the edge has checked into a caller. Called with caller null.
+--   request  {key_hash: SHA-256 of an API key, hex} or {user_id: of a verified JWT, org: id or slug or null}
+--   returns  {org, user, agent, role, key, expires_at}; expires_at is the key's, or null
+--   errors   401 unauthorized: no such key, revoked, expired, or not a member; all alike
+-- That a key was used is noted once a minute at the most, so that a busy key is no hot row.
+create or replace function api.authenticate(caller jsonb, request jsonb)
+returns jsonb language plpgsql security definer set search_path = '' as $$
+declare
+    k almagest.api_keys;
+    m almagest.members;
+    wanted text := request ->> 'org';
+begin
+    if request ->> 'key_hash' is not null then
+        select * into k from almagest.api_keys as a
+        where a.key_hash = request ->> 'key_hash' and a.revoked_at is null
+            and (a.expires_at is null or a.expires_at > now());
+        if k.id is not null then
+            update almagest.api_keys as a set last_used_at = now()
+            where a.id = k.id and (a.last_used_at is null or a.last_used_at < now() - interval '1 minute');
+            return jsonb_build_object(
+                'org', k.org_id, 'user', k.user_id, 'agent', k.agent_id, 'role', k.role, 'key', k.id,
+                'expires_at', k.expires_at
+            );
+        end if;
+    elsif request ->> 'user_id' is not null then
+        select mb.* into m
+        from almagest.members as mb
+        join almagest.orgs as o on o.id = mb.org_id
+        where mb.user_id = (request ->> 'user_id')::uuid and (wanted is null or wanted in (o.id::text, o.slug))
+        order by mb.created_at, mb.org_id
+        limit 1;
+        if m.org_id is not null then
+            return jsonb_build_object('org', m.org_id, 'user', m.user_id, 'role', m.role);
+        end if;
+    end if;
+    perform engine.problem(401, 'unauthorized', 'The credential is missing, wrong, expired or revoked.');
+    return null;
+end
+$$;

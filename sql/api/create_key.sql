@@ -1,0 +1,31 @@
+-- Registers an API key of a member, of an agent, or of an agent that works for a member. The key itself never comes here.
+--   request  {org, name, key_hash: SHA-256 hex, prefix, member, agent, expires_at}
+--   returns  {id, name, prefix, user, agent, role, expires_at}; role is the member's, or agent
+--   errors   403 forbidden, 404 unknown_member, unknown_agent, 422 key_of_nobody, 422 expired
+create or replace function api.create_key(caller jsonb, request jsonb)
+returns jsonb language plpgsql security definer set search_path = '' as $$
+declare
+    org uuid := engine.administered_org(caller, request);
+    member uuid := engine.member_id(org, request ->> 'member');
+    agent uuid := engine.agent_id(org, request ->> 'agent');
+    k almagest.api_keys;
+begin
+    if num_nonnulls(member, agent) = 0 then
+        perform engine.problem(422, 'key_of_nobody', 'A key belongs to a member, to an agent, or to both.');
+    end if;
+    if (request ->> 'expires_at')::timestamptz <= now() then
+        perform engine.problem(422, 'expired', 'The key would have expired already.');
+    end if;
+    insert into almagest.api_keys (org_id, user_id, agent_id, role, name, prefix, key_hash, expires_at) values (
+        org, member, agent,
+        case when agent is not null then 'agent' else (
+            select m.role from almagest.members as m where m.org_id = org and m.user_id = member
+        ) end,
+        request ->> 'name', request ->> 'prefix', request ->> 'key_hash', (request ->> 'expires_at')::timestamptz
+    ) returning * into k;
+    return jsonb_build_object(
+        'id', k.id, 'name', k.name, 'prefix', k.prefix, 'user', k.user_id, 'agent', k.agent_id, 'role', k.role,
+        'expires_at', k.expires_at
+    );
+end
+$$;

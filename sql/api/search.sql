@@ -1,0 +1,13 @@
+-- Searches by words and meaning, and records how it answered.
+--   request  {query, embedding: '[…]' or null, model, degraded_reason, k, profile, filters, include_archived, explain,
+--            request_id}; filters as in engine.item_matches
+--   returns  {mode, degraded_reason, results: [{id, kind, type, title, snippet, source_ref, metadata, tags, agent_name,
+--            conversation, created_at, relevance, scores: {hybrid, vector, keyword, metadata, strength, final}}],
+--            trace_id, explain}
+--   errors   422 unknown_profile, invalid_vector
+create or replace function api.search(caller jsonb, request jsonb)
+returns jsonb language plpgsql security definer set search_path = '' set plan_cache_mode = force_custom_plan as $$
+begin
+    return engine.search(engine.enter(caller), request, 'search');
+end
+$$;

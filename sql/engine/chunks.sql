@@ -1,0 +1,65 @@
+-- What search reads of an item: its chunks, their terms and their vectors, made and remade here alone.
+
+-- The text that is searched with a chunk: title and tags belong to each of its item's chunks.
+create or replace function engine.searched_text(i almagest.items, chunk_text text)
+returns text language sql stable as $$
+    select concat_ws(
+        E'\n', (i).title, (select string_agg(distinct t.tag, ' ') from almagest.item_tags as t where t.item_id = (i).id),
+        chunk_text
+    )
+$$;
+
+-- Makes the terms of all chunks of an item again, from their texts and the item as it is now.
+create or replace function engine.refresh_lexical(i almagest.items)
+returns void language sql as $$
+    insert into almagest.lexical (
+        chunk_id, item_id, org_id, user_id, client_id, deal_id, agent_ids, state, kind, tokeniser, length, terms
+    )
+    select
+        k.id, (i).id, (i).org_id, (i).user_id, (i).client_id, (i).deal_id, (i).agent_ids, (i).state, (i).kind,
+        engine.tokeniser_version(), engine.term_count(own.terms), setweight(own.terms, 'A')
+    from almagest.chunks as k
+    cross join lateral (select engine.tokenise(engine.searched_text(i, k.text)) as terms offset 0) as own
+    where k.item_id = (i).id
+    on conflict (chunk_id) do update set
+        tokeniser = excluded.tokeniser, length = excluded.length, terms = excluded.terms
+$$;
+
+-- Copies who may see an item, and its state, to the rows that search reads.
+create or replace function engine.refresh_visibility(i almagest.items)
+returns void language sql as $$
+    update almagest.lexical as l
+    set client_id = (i).client_id, deal_id = (i).deal_id, agent_ids = (i).agent_ids, state = (i).state
+    where l.item_id = (i).id;
+    update almagest.embeddings as e
+    set client_id = (i).client_id, deal_id = (i).deal_id, agent_ids = (i).agent_ids, state = (i).state
+    where e.item_id = (i).id;
+$$;
+
+-- chunks: [{position, start, end, text, embedding: "[…]" or null}]; model: the name of what made the embeddings.
+-- Replaces all chunks of an item and returns the index status that follows: search_ready where every chunk has its
+-- vector, else text_ready.
+create or replace function engine.replace_chunks(i almagest.items, chunks jsonb, model text)
+returns text language plpgsql as $$
+declare
+    vectors int;
+begin
+    delete from almagest.chunks as k where k.item_id = (i).id;
+    insert into almagest.chunks (item_id, org_id, user_id, position, start_offset, end_offset, heading_path, text)
+    select (i).id, (i).org_id, (i).user_id, r.position, r.start, r."end", r.heading_path, r.text
+    from jsonb_to_recordset(chunks) as r (position int, start int, "end" int, heading_path text, text text);
+    perform engine.refresh_lexical(i);
+
+    insert into almagest.embeddings (
+        chunk_id, model_id, item_id, org_id, user_id, client_id, deal_id, agent_ids, state, vector
+    )
+    select
+        k.id, engine.register_model(model), (i).id, (i).org_id, (i).user_id, (i).client_id, (i).deal_id, (i).agent_ids,
+        (i).state, engine.parse_vector(r.embedding)
+    from jsonb_to_recordset(chunks) as r (position int, embedding text)
+    join almagest.chunks as k on k.item_id = (i).id and k.position = r.position
+    where r.embedding is not null;
+    get diagnostics vectors = row_count;
+    return case when vectors = jsonb_array_length(chunks) then 'search_ready' else 'text_ready' end;
+end
+$$;

@@ -1,0 +1,43 @@
+-- The keyword leg: BM25 over the terms of chunks (Robertson and Zaragoza 2009, k1 = 1.2), any term may match.
+
+-- The term frequency behind ts_rank's score of a single term: ts_rank sums 1/i^2 over the places, which tends to
+-- pi^2/6 = 1.64493406685, and this inverts it. Exact for 0 to 255 occurrences (PostgreSQL 18.6).
+create or replace function engine.term_frequency(rank real)
+returns float8 language sql immutable parallel safe as $$
+    select round(1::float8 / (1.64493406685::float8 * greatest(1::float8 - rank, 1e-9::float8)) - 0.5::float8)
+$$;
+
+-- terms    of engine.query_terms
+-- states   which item states take part
+-- filters  see engine.item_matches; '{}' for none
+-- b        length normalisation, 0..1
+-- Returns every chunk that holds a term: score >= 0, higher is better. Document frequencies are counted over what the
+-- caller may see, so that a hidden row's words do not show in a score. Costs a bitmap scan a term.
+create or replace function engine.keyword_leg(
+    c engine.caller, terms text[], states text[], filters jsonb, b float8
+)
+returns table (chunk_id bigint, item_id uuid, score float8)
+language sql stable as $$
+    with partition as (
+        select count(*)::float8 as size, greatest(avg(l.length), 1)::float8 as average_length
+        from almagest.lexical as l
+        where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
+    ),
+    matched as materialized (
+        select
+            l.chunk_id, l.item_id, l.length, t.term,
+            engine.term_frequency(ts_rank('{0,0,0,1}', l.terms, t.query)) as frequency,
+            count(*) over (partition by t.term)::float8 as document_frequency
+        from (select term, engine.term_query(term) as query from unnest(terms) as term) as t
+        join almagest.lexical as l on ts_filter(l.terms, '{a}') @@ t.query
+        where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
+    )
+    select m.chunk_id, m.item_id, sum(
+        ln(1::float8 + (p.size - m.document_frequency + 0.5::float8) / (m.document_frequency + 0.5::float8))
+        * m.frequency * 2.2::float8
+        / (m.frequency + 1.2::float8 * (1::float8 - b + b * m.length / p.average_length))
+    ) as score
+    from matched as m, partition as p
+    where filters = '{}' or engine.item_matches(m.item_id, filters)
+    group by m.chunk_id, m.item_id
+$$;

@@ -1,0 +1,55 @@
+-- The second privacy layer: what almagest_reader may read, whatever the engine asks it for. It is stated on its own, not
+-- through engine.visible, so that a fault in one layer is not a fault in both.
+
+grant select on
+almagest.items, almagest.item_versions, almagest.item_tags, almagest.chunks, almagest.pins, almagest.strength_signals,
+almagest.retrievals
+to almagest_reader;
+
+drop policy if exists reader on almagest.items;
+create policy reader on almagest.items for select to almagest_reader using (
+    org_id = (select (engine.current_caller()).org_id)
+    and coalesce(user_id = (select (engine.current_caller()).user_id), user_id is null)
+    and state <> 'erased'
+    and case
+        when (select (engine.current_caller()).manages) then true
+        else
+            coalesce(client_id in (select unnest((engine.current_caller()).client_ids)), client_id is null)
+            and coalesce(deal_id in (select unnest((engine.current_caller()).deal_ids)), deal_id is null)
+            and (scope <> 'agent' or exists (
+                select from unnest(agent_ids) as assigned where assigned = (select (engine.current_caller()).agent_id)
+            ))
+    end
+);
+
+-- What belongs to an item is readable where the item is.
+drop policy if exists reader on almagest.item_versions;
+create policy reader on almagest.item_versions for select to almagest_reader
+using (exists (select from almagest.items as i where i.id = item_id));
+
+drop policy if exists reader on almagest.item_tags;
+create policy reader on almagest.item_tags for select to almagest_reader
+using (exists (select from almagest.items as i where i.id = item_id));
+
+drop policy if exists reader on almagest.chunks;
+create policy reader on almagest.chunks for select to almagest_reader
+using (exists (select from almagest.items as i where i.id = item_id));
+
+drop policy if exists reader on almagest.strength_signals;
+create policy reader on almagest.strength_signals for select to almagest_reader
+using (exists (select from almagest.items as i where i.id = item_id));
+
+-- A person's own pins and the shared ones.
+drop policy if exists reader on almagest.pins;
+create policy reader on almagest.pins for select to almagest_reader using (
+    org_id = (select (engine.current_caller()).org_id)
+    and coalesce(user_id = (select (engine.current_caller()).user_id), user_id is null)
+);
+
+-- A trace holds what somebody asked: it is theirs alone.
+drop policy if exists reader on almagest.retrievals;
+create policy reader on almagest.retrievals for select to almagest_reader using (
+    org_id = (select (engine.current_caller()).org_id)
+    and user_id is not distinct from (select (engine.current_caller()).user_id)
+    and agent_id is not distinct from (select (engine.current_caller()).agent_id)
+);

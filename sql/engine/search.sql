@@ -1,0 +1,168 @@
+-- Search: both legs, fused, weighed by strength, one chunk an item.
+
+-- Which parts could answer, in order of preference; reason is why not hybrid, null where it is.
+create or replace function engine.search_mode(
+    terms text[], has_vector boolean, has_model boolean, embedding_reason text,
+    out mode text, out reason text
+)
+language sql immutable parallel safe as $$
+    select
+        case
+            when has_vector and has_model and cardinality(terms) > 0 then 'hybrid'
+            when has_vector and has_model then 'vector'
+            else 'lexical'
+        end,
+        case
+            when not has_vector then coalesce(embedding_reason, 'no_embedding')
+            when not has_model then 'no_vectors_of_this_model'
+            when cardinality(terms) = 0 then 'no_terms_in_query'
+        end
+$$;
+
+-- How well an item's own attributes match: the share of the query's terms that stand in its title, tags or origin.
+create or replace function engine.metadata_score(terms text[], title text, tags text[], origin text)
+returns float8 language sql immutable parallel safe as $$
+    select count(*) filter (where term = any(tsvector_to_array(attributes)))::float8 / greatest(count(*), 1)
+    from unnest(terms) as term,
+        engine.tokenise(concat_ws(' ', title, array_to_string(tags, ' '), origin)) as attributes
+$$;
+
+create or replace function engine.relevance_class(hybrid float8, knobs jsonb)
+returns text language sql immutable parallel safe as $$
+    select case
+        when hybrid >= (knobs ->> 'high')::float8 then 'high'
+        when hybrid >= (knobs ->> 'standard')::float8 then 'standard'
+        else 'low'
+    end
+$$;
+
+-- terms, query, model, mode  what is asked, and which legs answer
+-- Returns every candidate item above the floor, best first, with its best chunk and its scores (all 0..1, higher is
+-- better; keyword and vector null where that leg did not run).
+create or replace function engine.rank_items(
+    c engine.caller, terms text[], query @extschema:vector@.halfvec, model smallint, mode text,
+    states text[], filters jsonb, knobs jsonb
+)
+returns table (
+    item_id uuid, chunk_id bigint, hybrid float8, vector float8, keyword float8, metadata float8,
+    strength float8, final float8
+)
+language sql stable as $$
+    with keyword_hits as materialized (
+        select l.chunk_id, l.item_id, l.score / (l.score + (knobs ->> 'keyword_scale')::float8) as score
+        from engine.keyword_leg(c, terms, states, filters, (knobs ->> 'length_normalisation')::float8) as l
+        where mode <> 'vector'
+    ),
+    -- the other leg's cosine decides little for the weakest of many keyword hits
+    best_keyword_hits as (
+        select * from keyword_hits order by score desc, chunk_id limit 500
+    ),
+    vector_hits as materialized (
+        select v.chunk_id, v.item_id, v.similarity
+        from engine.vector_leg(
+            c, query, model, states, filters,
+            (knobs ->> 'vector_threshold')::float8, (knobs ->> 'candidates')::int
+        ) as v
+        where mode <> 'lexical'
+    ),
+    cosines as (
+        select s.chunk_id, s.similarity
+        from engine.similarities(query, model, array(
+            select h.chunk_id from best_keyword_hits as h
+        )) as s
+        where mode = 'hybrid'
+    ),
+    scored as (
+        select
+            coalesce(k.chunk_id, v.chunk_id) as chunk_id,
+            coalesce(k.item_id, v.item_id) as item_id,
+            case when mode <> 'vector' then coalesce(k.score, 0) end as keyword,
+            case when mode <> 'lexical' then least(1, greatest(0, coalesce(v.similarity, s.similarity, 0))) end as vector
+        from best_keyword_hits as k
+        full join vector_hits as v on v.chunk_id = k.chunk_id
+        left join cosines as s on s.chunk_id = k.chunk_id
+    ),
+    best_chunks as (
+        select distinct on (s.item_id)
+            s.item_id, s.chunk_id, s.keyword, s.vector,
+            coalesce(s.keyword * (knobs ->> 'keyword_weight')::float8, 0)
+            + coalesce(s.vector * (knobs ->> 'vector_weight')::float8, 0) as legs
+        from scored as s
+        order by s.item_id, legs desc, s.chunk_id
+    ),
+    -- the weights of the legs that ran add up to 1
+    weights as (
+        select
+            case when mode <> 'vector' then (knobs ->> 'keyword_weight')::float8 else 0 end
+            + case when mode <> 'lexical' then (knobs ->> 'vector_weight')::float8 else 0 end
+            + (knobs ->> 'metadata_weight')::float8 as total
+    ),
+    weighed as (
+        select
+            b.*, m.metadata, (i.user_id is not null) as own, i.updated_at,
+            least(1, (b.legs + m.metadata * (knobs ->> 'metadata_weight')::float8) / nullif(w.total, 0)) as hybrid,
+            engine.strength(s.starting_strength, t.strength_floor, i.evergreen) as strength
+        from best_chunks as b
+        join almagest.items as i on i.id = b.item_id
+        left join almagest.strength_signals as s on s.item_id = b.item_id
+        left join lateral engine.item_type((c).org_id, i.type) as t on true
+        cross join lateral engine.metadata_score(
+            terms, i.title, array(select g.tag from almagest.item_tags as g where g.item_id = i.id), i.origin
+        ) as m (metadata)
+        cross join weights as w
+        -- the predicate once more, on the item itself: what a chunk's copy says may be older
+        where engine.visible(c, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and i.state = any(states)
+    )
+    select
+        w.item_id, w.chunk_id, w.hybrid, w.vector, w.keyword, w.metadata, w.strength,
+        w.hybrid * ((knobs ->> 'strength_low')::float8 + (1 - (knobs ->> 'strength_low')::float8) * w.strength) as final
+    from weighed as w
+    where w.hybrid >= (knobs ->> 'fused_floor')::float8
+    order by final desc, w.own desc, w.updated_at desc, w.item_id
+$$;
+
+-- request: see api.search. Returns {mode, degraded_reason, results, trace_id}; the answer of POST /v1/search.
+create or replace function engine.search(c engine.caller, request jsonb, purpose text)
+returns jsonb language plpgsql as $$
+declare
+    profile text := coalesce(request ->> 'profile', 'user_search');
+    knobs jsonb := engine.knobs(c, profile);
+    terms text[] := engine.query_terms(request ->> 'query');
+    vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
+    model smallint := engine.model_id(request ->> 'model');
+    states text[] := case
+        when coalesce((request ->> 'include_archived')::boolean, false) then '{active,archived}' else '{active}'
+    end;
+    filters jsonb := coalesce(nullif(request -> 'filters', 'null'), '{}');
+    how record;
+    ranked jsonb;
+    found int;
+    results jsonb;
+    trace_id uuid;
+begin
+    -- The index scan goes on until enough rows have passed the filters.
+    perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '60', true);
+    how := engine.search_mode(terms, vector is not null, model is not null, request ->> 'degraded_reason');
+
+    select coalesce(jsonb_agg(to_jsonb(r) order by r.place) filter (where r.place <= (request ->> 'k')::int), '[]'), count(*)
+    into ranked, found
+    from (
+        select row_number() over () as place, item.*
+        from engine.rank_items(c, terms, vector, model, how.mode, states, filters, knobs) as item
+    ) as r;
+
+    results := engine.read_results(ranked, knobs);
+    trace_id := engine.record_retrieval(
+        c, purpose, request, profile, how.mode, how.reason, found, results,
+        jsonb_build_object('terms', cardinality(terms), 'knobs', knobs, 'filters', filters)
+    );
+    return jsonb_build_object(
+        'mode', how.mode, 'degraded_reason', how.reason, 'results', results, 'trace_id', trace_id
+    ) || case
+        when coalesce((request ->> 'explain')::boolean, false) then jsonb_build_object(
+            'explain', jsonb_build_object('terms', to_jsonb(terms), 'candidates', found, 'knobs', knobs)
+        )
+        else '{}'
+    end;
+end
+$$;

@@ -1,0 +1,14 @@
+-- How far an item is to be trusted, 0.05..1: what it started with, never below the floor of its type or of evergreen.
+create or replace function engine.strength(starting real, type_floor real, evergreen boolean)
+returns float8 language sql immutable parallel safe as $$
+    select least(1, greatest(0.05, starting, type_floor, case when evergreen then 0.5 end))::float8
+$$;
+
+-- The row of a type for an org: its own before the built-in one; no row where neither exists.
+create or replace function engine.item_type(org uuid, type text)
+returns setof almagest.item_types language sql stable as $$
+    select t.* from almagest.item_types as t
+    where t.name = type and (t.org_id = org or t.org_id is null)
+    order by t.org_id nulls last
+    limit 1
+$$;

@@ -1,0 +1,90 @@
+-- Text -> terms, the same for what is stored and what is asked. Three kinds of terms: English stems of words, whole
+-- identifiers beside their parts, and bigrams of Chinese, Japanese and Korean runs. A change of what it returns is a new
+-- tokeniser_version, so that rows made by an older one can be found and made again.
+
+create or replace function engine.tokeniser_version()
+returns smallint language sql immutable parallel safe as $$ select 1::smallint $$;
+
+-- Accents, width and compatibility forms folded away; case is kept, since identifiers still need it.
+create or replace function engine.fold(content text)
+returns text language sql immutable parallel safe as $$
+    select regexp_replace(normalize(content, nfkd), '[\u0300-\u036f]', '', 'g')
+$$;
+
+-- Identifiers of a folded text, lower case, with repetitions: whatever joins word characters by signs (SID-48, a/b.py,
+-- me@example.org, v1.2.3) or holds a digit or an inner capital (E0425, camelCase), and #1234.
+create or replace function engine.identifiers(folded text)
+returns setof text language sql immutable parallel safe as $$
+    select lower(match[1])
+    from regexp_matches(
+        folded,
+        '((?:#|https?://)?[[:alnum:]_]+(?:[-./:@+\\][[:alnum:]_]+)+'
+        || '|#?[[:alpha:]_]*[[:digit:]][[:alnum:]_]*'
+        || '|[[:alnum:]]*_[[:alnum:]_]+'
+        || '|[[:lower:]]+[[:upper:]][[:alnum:]]*)',
+        'g'
+    ) as match
+    where length(match[1]) <= 200
+$$;
+
+-- Bigrams (a lone sign stands for itself) of Han, Kana and Hangul runs; normalisation has split Hangul into Jamo.
+create or replace function engine.cjk_bigrams(folded text)
+returns setof text language sql immutable parallel safe as $$
+    select substr(composed, i, 2)
+    from regexp_matches(
+        normalize(folded, nfc), '[\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+', 'g'
+    ) as run, normalize(run[1], nfc) as composed, generate_series(1, greatest(length(composed) - 1, 1)) as i
+    where folded ~ '[\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]'
+$$;
+
+-- Terms without positions -> tsvector with them, which ts_rank needs to count occurrences (255 at the most each).
+create or replace function engine.count_terms(terms text[])
+returns tsvector language sql immutable parallel safe as $$
+    select coalesce(string_agg(
+        '''' || replace(replace(term, '\', '\\'), '''', '''''') || ''':' || places, ' '
+    ), '')::tsvector
+    from (
+        select term, string_agg(least(place, 16383)::text, ',') as places
+        from (select term, row_number() over () as place from unnest(terms) as term) as placed
+        group by term
+    ) as grouped
+$$;
+
+-- content: any text -> its terms with positions. About 0.1 ms for 1200 characters of English.
+create or replace function engine.tokenise(content text)
+returns tsvector language sql immutable parallel safe as $$
+    select to_tsvector(
+        'pg_catalog.english',
+        -- identifiers come apart for the parser, which would otherwise read SID-48 as sid and -48
+        regexp_replace(regexp_replace(folded, '([[:lower:]])([[:upper:]])', '\1 \2', 'g'), '[-_./:@+#\\]+', ' ', 'g')
+    ) || engine.count_terms(array(
+        select identifier from engine.identifiers(folded) as identifier
+        union all
+        select bigram from engine.cjk_bigrams(folded) as bigram
+    ))
+    from engine.fold(content) as folded
+$$;
+
+-- How many terms a tsvector counts, repetitions included: the document length of BM25.
+create or replace function engine.term_count(terms tsvector)
+returns int language sql immutable parallel safe as $$
+    select coalesce(sum(cardinality(positions)), 0)::int from unnest(terms)
+$$;
+
+-- A term as a query that matches just it, whatever signs it holds.
+create or replace function engine.term_query(term text)
+returns tsquery language sql immutable parallel safe as $$
+    select ('''' || replace(replace(term, '\', '\\'), '''', '''''') || '''')::tsquery
+$$;
+
+-- The distinct terms of a query, in the order of their first place, 64 at the most: bounded work for any query.
+create or replace function engine.query_terms(query text)
+returns text[] language sql immutable parallel safe as $$
+    select coalesce(array_agg(lexeme order by first_place, lexeme), '{}')
+    from (
+        select lexeme, positions[1] as first_place
+        from unnest(engine.tokenise(left(query, 10000)))
+        order by first_place, lexeme
+        limit 64
+    ) as first_terms
+$$;

@@ -1,0 +1,82 @@
+-- The vector leg: nearest chunks by cosine.
+
+-- A vector as text ('[0.1,…]') -> halfvec(384); 422 invalid_vector where it has another dimension, a value that is not
+-- a number, or no length. Null stays null.
+create or replace function engine.parse_vector(literal text)
+returns @extschema:vector@.halfvec language plpgsql immutable as $$
+declare
+    parsed @extschema:vector@.halfvec;
+begin
+    if literal is null then
+        return null;
+    end if;
+    begin
+        parsed := literal::@extschema:vector@.halfvec;
+    exception when data_exception then
+        perform engine.problem(422, 'invalid_vector', 'The vector holds something that is not a finite number.');
+    end;
+    if @extschema:vector@.vector_dims(parsed) <> 384 then
+        perform engine.problem(422, 'invalid_vector', format(
+            'The vector has %s dimensions instead of 384.', @extschema:vector@.vector_dims(parsed)
+        ));
+    end if;
+    if @extschema:vector@.l2_norm(parsed) = 0 then
+        perform engine.problem(422, 'invalid_vector', 'The vector is all zeros.');
+    end if;
+    return parsed;
+end
+$$;
+
+-- The number of a model by its name; null where nothing was stored with it.
+create or replace function engine.model_id(model text)
+returns smallint language sql stable as $$
+    select m.id from almagest.embedding_models as m where m.name = model
+$$;
+
+-- The number of a model, given one where it has none yet.
+create or replace function engine.register_model(model text)
+returns smallint language plpgsql as $$
+begin
+    if engine.model_id(model) is null then
+        insert into almagest.embedding_models (name) values (model) on conflict do nothing;
+    end if;
+    return engine.model_id(model);
+end
+$$;
+
+-- query       of unit length or not: cosine
+-- threshold   weakest similarity that enters, 0..1
+-- Returns the nearest chunks that the caller may see and that match: similarity 0..1, higher is better. The index scan
+-- goes on until enough rows have passed the filters (iterative scan), so a small org in a large table loses nothing.
+create or replace function engine.vector_leg(
+    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], filters jsonb,
+    threshold float8, candidates int
+)
+returns table (chunk_id bigint, item_id uuid, similarity float8)
+language plpgsql stable as $$
+begin
+    return query
+    select nearest.chunk_id, nearest.item_id, 1::float8 - nearest.distance
+    from (
+        select e.chunk_id, e.item_id, e.vector operator(@extschema:vector@.<=>) query as distance
+        from almagest.embeddings as e
+        where e.model_id = model
+            and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
+            and e.state = any(states)
+            and (filters = '{}' or engine.item_matches(e.item_id, filters))
+        order by e.vector operator(@extschema:vector@.<=>) query
+        limit candidates
+    ) as nearest
+    where 1::float8 - nearest.distance >= threshold
+    order by nearest.distance, nearest.chunk_id;
+end
+$$;
+
+-- Cosine similarity of given chunks to the query, for candidates that the other leg found.
+create or replace function engine.similarities(query @extschema:vector@.halfvec, model smallint, chunk_ids bigint[])
+returns table (chunk_id bigint, similarity float8)
+language sql stable as $$
+    select e.chunk_id, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query)
+    from almagest.embeddings as e
+    where e.model_id = model and e.chunk_id = any(chunk_ids)
+$$;

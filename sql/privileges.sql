@@ -1,0 +1,34 @@
+-- Who may call what; applied after everything else. Nothing is for the public: the API is for service_role alone, the
+-- engine for its owner, and the reader's functions for the owner as well.
+do $$
+declare
+    f record;
+begin
+    for f in
+        select p.oid::regprocedure as name, n.nspname as schema, pg_get_userbyid(p.proowner) as owner
+        from pg_catalog.pg_proc as p
+        join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
+        where n.nspname in ('engine', 'api')
+    loop
+        if f.owner = 'almagest_reader' then
+            set local role almagest_reader;
+            execute format('revoke all on function %s from public, anon, authenticated, service_role', f.name);
+            execute format('grant execute on function %s to %I', f.name, session_user);
+            reset role;
+        else
+            execute format('revoke all on function %s from public, anon, authenticated', f.name);
+            execute format(
+                case when f.schema = 'api' then 'grant execute on function %s to service_role'
+                else 'revoke all on function %s from service_role' end, f.name
+            );
+        end if;
+    end loop;
+end
+$$;
+
+grant usage on schema api to service_role;
+
+-- What the reader's functions and policies call.
+grant execute on function
+engine.current_caller(), engine.relevance_class(double precision, jsonb)
+to almagest_reader;
