@@ -1,0 +1,27 @@
+"""The door of migrations and scheduled work: a plain connection."""
+
+import psycopg
+
+from almagest.problems import Problem
+from almagest.settings import Settings
+
+
+def connect(settings: Settings, *, autocommit: bool = False) -> psycopg.Connection:
+    """Open a connection that also works through a transaction pooler.
+
+    Raises
+    ------
+    Problem
+        503 when the settings name no database.
+    psycopg.OperationalError
+        When the database cannot be reached.
+    """
+    if not settings.database_url:
+        raise Problem(503, "misconfigured", "DATABASE_URL is not set.")
+    return psycopg.connect(
+        settings.database_url.get_secret_value(),
+        autocommit=autocommit,
+        prepare_threshold=None,  # a transaction pooler gives every transaction another server, which knows no statement
+        connect_timeout=10,
+        application_name="almagest",
+    )

@@ -1,0 +1,1 @@
+"""The HTTP edge that every function shares: who asks, what they sent, and what they get told."""

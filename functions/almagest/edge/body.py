@@ -1,0 +1,115 @@
+"""The body of an event -> JSON, or a 4xx that says what is wrong with it."""
+
+import base64
+import binascii
+import json
+import math
+from typing import Any, NoReturn
+
+from almagest.models.base import MAX_DEPTH
+from almagest.models.fields import children
+from almagest.problems import Problem
+
+MAX_BYTES = 6 * 1024 * 1024
+
+
+def with_text_body(event: dict[str, Any]) -> dict[str, Any]:
+    """The same event with its body as text, typed as JSON; an absent one reads as an empty object.
+
+    Raises
+    ------
+    Problem
+        400 `invalid_base64` or `invalid_utf8`, 413 `too_large`, 415 `unsupported_media_type`.
+    """
+    text = _text(event)
+    if text.strip():
+        _require_json(event["headers"].get("content-type", ""))
+    headers = {**event["headers"], "content-type": "application/json"}
+    return {**event, "headers": headers, "body": text.strip() or "{}", "isBase64Encoded": False}
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    """Parse a body, strictly.
+
+    Raises
+    ------
+    Problem
+        400 `invalid_json` or `too_deep`, 422 `invalid` where it is no object.
+    """
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_no_constant, parse_int=_integer
+        )
+    except RecursionError:
+        raise _too_deep() from None
+    except json.JSONDecodeError as error:
+        raise _invalid_json(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+    _check_depth(value)
+    if not isinstance(value, dict):
+        raise Problem(422, "invalid", "The body must be a JSON object.", errors=[])
+    return value
+
+
+def _text(event: dict[str, Any]) -> str:
+    body = event.get("body") or ""
+    try:
+        raw = base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
+    except (binascii.Error, ValueError):
+        code = "invalid_base64" if event.get("isBase64Encoded") else "invalid_utf8"
+        raise Problem(400, code, "The body cannot be decoded.") from None
+    if len(raw) > MAX_BYTES:
+        raise Problem(413, "too_large", "The body is larger than 6 MB.")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise Problem(400, "invalid_utf8", "The body is not valid UTF-8.") from None
+
+
+def _require_json(content_type: str) -> None:
+    media_type, *parameters = (part.strip().lower() for part in content_type.split(";"))
+    charset = next((p.removeprefix("charset=").strip('"') for p in parameters if p.startswith("charset=")), "utf-8")
+    is_json = media_type == "application/json" or (media_type.startswith("application/") and media_type[-5:] == "+json")
+    if not is_json or charset not in ("utf-8", "utf8"):
+        raise Problem(415, "unsupported_media_type", "Send the body as Content-Type: application/json, in UTF-8.")
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [child for element in level for child in children(element)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise _invalid_json("an object names one key twice")
+    return value
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _invalid_json("a number is too large")
+    return number
+
+
+def _integer(text: str) -> int:
+    # Beyond these digits Python refuses to convert; nothing here counts that far.
+    if len(text) > 300:
+        raise _invalid_json("a number is too large")
+    return int(text)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _invalid_json(f"{name} is not JSON")
+
+
+def _invalid_json(reason: str) -> Problem:
+    return Problem(400, "invalid_json", f"The body is not valid JSON: {reason}.")
+
+
+def _too_deep() -> Problem:
+    return Problem(400, "too_deep", f"The body is nested deeper than {MAX_DEPTH} levels.")

@@ -1,0 +1,69 @@
+"""Problems -> `application/problem+json`, the same from every function."""
+
+import json
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from aws_lambda_powertools.event_handler import Response
+
+from almagest.models.errors import field_errors, summary
+from almagest.problems import Problem
+
+CONTENT_TYPE = "application/problem+json"
+
+
+def unauthorized() -> Problem:
+    """The one answer to every credential that is missing, malformed, unknown, expired or revoked."""
+    return Problem(401, "unauthorized", "A valid credential is required: Authorization: Bearer <token>.")
+
+
+def not_found() -> Problem:
+    """The one answer for what does not exist and for what the caller may not see."""
+    return Problem(404, "not_found", "There is nothing here.")
+
+
+def invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
+    """A request that the models refuse, as Powertools reports it: each location begins with `body` or `query`."""
+    fields = field_errors({**error, "loc": error["loc"][1:]} for error in errors)
+    return Problem(422, "invalid", summary(fields), errors=fields)
+
+
+def internal() -> Problem:
+    """Something that no caller can cause or help."""
+    return Problem(500, "internal", "Something went wrong here; the request id helps to find it.")
+
+
+def render(problem: Problem, request_id: str) -> Response[str]:
+    """The response that tells of a problem.
+
+    Parameters
+    ----------
+    problem
+        Any status; a 401 looks alike whatever its cause was.
+    request_id
+        As in the logs.
+    """
+    if problem.status == 401:
+        problem = unauthorized()
+    body = {
+        **problem.extra,
+        "type": "about:blank",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "code": problem.code,
+        "detail": problem.detail,
+        "request_id": request_id,
+    }
+    return Response(problem.status, CONTENT_TYPE, json.dumps(body, ensure_ascii=False), headers=_headers(problem))
+
+
+def _headers(problem: Problem) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if problem.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if "allow" in problem.extra:
+        headers["Allow"] = str(problem.extra["allow"])
+    if problem.retry_after is not None:
+        headers["Retry-After"] = str(problem.retry_after)
+    return headers

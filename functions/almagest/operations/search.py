@@ -1,0 +1,35 @@
+"""Finding items: ranked by a question, or whole by their id."""
+
+from uuid import UUID
+
+from almagest.models.call import Call
+from almagest.models.caller import Caller
+from almagest.models.search import ChunkPage, Item, SearchRequest, SearchResponse
+from almagest.operations.vectors import query_fields
+from almagest.runtime import Runtime
+
+
+def search(runtime: Runtime, caller: Caller, request: SearchRequest, call: Call) -> SearchResponse:
+    """Rank what the caller may see by how well it answers; by keywords alone when there is no embedder."""
+    fields = request.model_dump(mode="json")
+    fields["filters"] = request.filters.model_dump(mode="json", exclude_none=True)
+    fields |= query_fields(runtime, request.query)
+    answer = runtime.rpc.call("search", caller, {**fields, "request_id": call.request_id}, retry=True)
+    return SearchResponse.model_validate(answer)
+
+
+def get_item(runtime: Runtime, caller: Caller, item: UUID) -> Item:
+    """One item, whole.
+
+    Raises
+    ------
+    Problem
+        404 when there is none that the caller may see.
+    """
+    return Item.model_validate(runtime.rpc.call("get_item", caller, {"id": str(item)}, retry=True))
+
+
+def get_chunks(runtime: Runtime, caller: Caller, item: UUID, cursor: str | None, limit: int) -> ChunkPage:
+    """One page of an item's chunks."""
+    request = {"id": str(item), "cursor": cursor, "limit": limit}
+    return ChunkPage.model_validate(runtime.rpc.call("get_chunks", caller, request, retry=True))

@@ -1,0 +1,129 @@
+"""A Supabase user's JWT -> the user's id, where the token is genuine."""
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+from uuid import UUID
+
+import httpx
+import jwt
+
+from almagest import deadline
+from almagest.problems import Problem
+from almagest.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+AUDIENCE = "authenticated"
+KEYS_SECONDS = 600.0
+# An unknown key id may mean that keys were rotated; asking again is limited, since anybody can send one.
+UNKNOWN_KEY_SECONDS = 30.0
+# A key decides its algorithm; what a token claims about it can only agree or be refused.
+ALGORITHMS = {("EC", "P-256"): "ES256", ("RSA", None): "RS256"}
+
+
+class TokenVerifier:
+    """Verifies tokens of one Supabase project.
+
+    Parameters
+    ----------
+    settings
+        Names the project, the issuer where it differs, and the legacy secret where there is one.
+    fetch
+        Gets the JSON of the project's key set.
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        fetch: Callable[[str], dict[str, Any]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        base = (settings.supabase_url or "").rstrip("/")
+        self._issuer = settings.jwt_issuer or f"{base}/auth/v1"
+        self._keys_url = f"{base}/auth/v1/.well-known/jwks.json"
+        self._secret = settings.jwt_secret.get_secret_value() if settings.jwt_secret else None
+        self._fetch = fetch or _fetch
+        self._clock = clock
+        self._lock = Lock()
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._asked_at = float("-inf")
+
+    def user_of(self, token: str) -> str:
+        """Id of the user whose token this is.
+
+        Raises
+        ------
+        Problem
+            401 for a token that is not genuine or not of a user; 503 `identity_unavailable` when that cannot be told.
+        """
+        try:
+            header = jwt.get_unverified_header(token)
+            key, algorithm = self._key(header)
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                audience=AUDIENCE,
+                issuer=self._issuer,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+            return str(UUID(claims["sub"]))
+        except (jwt.PyJWTError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            raise _not_genuine() from None
+
+    def _key(self, header: dict[str, Any]) -> tuple[Any, str]:
+        if header.get("alg") == "HS256":
+            if self._secret is None:
+                raise _not_genuine()
+            return self._secret, "HS256"
+        key = self._published_key(str(header["kid"]))
+        if key is None:
+            raise _not_genuine()
+        return key.key, _algorithm(key)
+
+    def _published_key(self, kid: str) -> jwt.PyJWK | None:
+        with self._lock:
+            age = self._clock() - self._asked_at
+            if age > KEYS_SECONDS or (kid not in self._keys and age > UNKNOWN_KEY_SECONDS):
+                self._refresh()
+            return self._keys.get(kid)
+
+    def _refresh(self) -> None:
+        try:
+            published = self._fetch(self._keys_url)["keys"]
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            logger.error("key set not read", extra={"error": type(error).__name__})
+            if self._keys:
+                return
+            detail = "The identity service is not available."
+            raise Problem(503, "identity_unavailable", detail, retry_after=5) from error
+        self._keys = {key["kid"]: jwt.PyJWK(key) for key in published if _usable(key)}
+        self._asked_at = self._clock()
+
+
+def _not_genuine() -> Problem:
+    return Problem(401, "unauthorized", "The token is not a valid one.")
+
+
+def _usable(key: dict[str, Any]) -> bool:
+    return "kid" in key and _kind(key) in ALGORITHMS
+
+
+def _algorithm(key: jwt.PyJWK) -> str:
+    return ALGORITHMS["EC", "P-256"] if key.key_type == "EC" else ALGORITHMS["RSA", None]
+
+
+def _kind(key: dict[str, Any]) -> tuple[str | None, str | None]:
+    return key.get("kty"), key.get("crv")
+
+
+def _fetch(url: str) -> dict[str, Any]:
+    response = httpx.get(url, timeout=max(0.1, deadline.remaining(3)))
+    response.raise_for_status()
+    document: dict[str, Any] = response.json()
+    return document
