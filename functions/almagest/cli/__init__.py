@@ -1,1 +1,79 @@
-"""The almagest command."""
+"""The `almagest` command.
+
+Modules of commands import what they work with inside the functions, so that help and usage errors come at once.
+"""
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from almagest import __version__
+from almagest.cli import admin, items, migrate, output
+from almagest.cli.options import examples
+from almagest.problems import Problem
+
+app = typer.Typer(
+    name="almagest",
+    help="A knowledge system for AI agents: write what was learned, search it, start every session from it.",
+    epilog=examples("almagest stack start", "almagest remember 'We deploy on Tuesdays.'", "almagest search deploy"),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+items.register(app)
+migrate.register(app)
+for _name, _group in {
+    "org": admin.orgs,
+    "member": admin.members,
+    "agent": admin.agents,
+    "keys": admin.keys,
+    "project": admin.projects,
+    "client": admin.clients,
+    "deal": admin.deals,
+    "scope": admin.scopes,
+}.items():
+    app.add_typer(_group, name=_name)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        output.print_text(f"almagest {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; a problem becomes one sentence on standard error and exit status 1."""
+    # What the layers below log is for functions; here the problem itself is told.
+    logging.getLogger("almagest").addHandler(logging.NullHandler())
+    try:
+        app(arguments)
+    except Problem as problem:
+        output.print_error(problem.code, problem.detail)
+    except ValueError as error:
+        output.print_error("invalid_request", _validation(error))
+    sys.exit(1)
+
+
+def _validation(error: ValueError) -> str:
+    """The fields that a request's model refused; any other ValueError is a defect and goes on."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        raise error
+    from almagest.models.errors import field_errors, summary
+
+    return summary(field_errors(error.errors(include_url=False, include_input=False, include_context=False)))

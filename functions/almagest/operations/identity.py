@@ -99,6 +99,11 @@ def revoke_scope(runtime: Runtime, caller: Caller | None, request: ScopeGrant) -
     return _write(runtime, "revoke_scope", caller, request)
 
 
+def list_scopes(runtime: Runtime, caller: Caller | None, request: AdminRequest) -> Answer:
+    """Who works on which clients and deals."""
+    return _read(runtime, "list_scopes", caller, request)
+
+
 def create_agent(runtime: Runtime, caller: Caller | None, request: AgentCreate) -> Answer:
     """Make an agent with a credential of its own."""
     return _write(runtime, "create_agent", caller, request)

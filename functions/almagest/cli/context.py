@@ -1,0 +1,111 @@
+"""What a command works with: the settings of this project or of the local stack, a runtime, and the caller."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from almagest.problems import Problem
+
+if TYPE_CHECKING:
+    from almagest.models.call import Call
+    from almagest.models.caller import Caller
+    from almagest.runtime import Runtime
+    from almagest.settings import Settings
+
+START_ADVICE = "start the local one with `almagest stack start`, or with `make up`"
+
+
+def read_settings() -> "Settings":
+    """Settings of the environment; where it names no Supabase project, those of the local stack.
+
+    Raises
+    ------
+    Problem
+        `invalid_settings` when a variable has an impossible value.
+    """
+    from pydantic import ValidationError
+
+    from almagest.settings import Settings
+
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        wrong = "; ".join(f"{details['loc'][0]}: {details['msg']}" for details in error.errors())
+        raise Problem(400, "invalid_settings", f"The environment has an impossible setting: {wrong}") from None
+    return settings if settings.supabase_url else _with_local_stack(settings)
+
+
+def _with_local_stack(settings: "Settings") -> "Settings":
+    from pydantic import SecretStr
+
+    state = _stack_state(settings)
+    if state is None:
+        return settings
+    return settings.model_copy(
+        update={
+            "supabase_url": state["supabase_url"],
+            "supabase_key": SecretStr(state["supabase_key"]),
+            "database_url": settings.database_url or SecretStr(state["database_url"]),
+            "api_key": settings.api_key or SecretStr(state["key"]),
+        }
+    )
+
+
+def _stack_state(settings: "Settings") -> dict[str, Any] | None:
+    try:
+        state: dict[str, Any] = json.loads((settings.directory / "stack.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return state
+
+
+@contextmanager
+def open_runtime() -> Iterator["Runtime"]:
+    """A runtime over the project or the local stack, closed at the end.
+
+    Raises
+    ------
+    Problem
+        `no_stack` when neither is known, `database_unavailable` when it does not answer.
+    """
+    settings = read_settings()
+    if not settings.supabase_url:
+        raise Problem(503, "no_stack", f"There is no stack in {settings.directory}: {START_ADVICE}.")
+    if not settings.supabase_key:
+        raise Problem(400, "invalid_settings", "SUPABASE_URL is set, SUPABASE_SECRET_KEY is not.")
+    from almagest.runtime import Runtime
+
+    runtime = Runtime.from_settings(settings)
+    try:
+        yield runtime
+    except Problem as problem:
+        if problem.code != "database_unavailable":
+            raise
+        detail = f"No answer from the stack at {settings.supabase_url}: {START_ADVICE}."
+        raise Problem(problem.status, problem.code, detail) from problem
+    finally:
+        runtime.rpc.close()
+
+
+def current_caller(runtime: "Runtime") -> "Caller":
+    """Who runs the command: the holder of ALMAGEST_KEY, or of the local stack's own key.
+
+    Raises
+    ------
+    Problem
+        `no_key` without one, `unauthorized` when it is not valid.
+    """
+    from almagest.operations.authenticate import authenticate_key
+
+    if not runtime.settings.api_key:
+        raise Problem(401, "no_key", "Set ALMAGEST_KEY to an API key; `almagest keys create` makes one.")
+    return authenticate_key(runtime, runtime.settings.api_key.get_secret_value())
+
+
+def new_call(idempotency_key: str | None = None) -> "Call":
+    """What surrounds one request of this command."""
+    from almagest.models.call import Call
+
+    return Call(request_id=str(uuid4()), idempotency_key=idempotency_key)

@@ -1,0 +1,323 @@
+"""Commands about what is known: they act for the holder of ALMAGEST_KEY, or of the local stack's own key."""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from almagest.cli import output
+from almagest.cli.context import current_caller, new_call, open_runtime
+from almagest.cli.options import IdempotencyKey, ItemId, Json, examples
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from almagest.models.caller import Caller
+    from almagest.models.search import Chunk, Item, SearchResponse
+    from almagest.runtime import Runtime
+
+FILTERS = (
+    "kind, type, tags, tags_any, project, client, deal, origin, agent_name, source_ref, title, conversation, "
+    "created_after, created_before, occurred_after, occurred_before, priority_min"
+)
+CHUNK_PAGE = 200
+
+Private = Annotated[bool, typer.Option("--private", help="Only for yourself.")]
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="The question, in plain words.")],
+    k: Annotated[int, typer.Option("--k", "-k", help="How many results, 1 to 100.")] = 10,
+    profile: Annotated[str, typer.Option(help="Search profile of the org.")] = "user_search",
+    filters: Annotated[
+        list[str] | None,
+        typer.Option("--filter", help=f"NAME=VALUE, repeatable; lists are separated by commas. Names: {FILTERS}."),
+    ] = None,
+    include_archived: Annotated[bool, typer.Option("--include-archived", help="Search archived items too.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="With --json: say how the scores came about.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Search for what is known, best answer first."""
+    from almagest.models.search import SearchRequest
+    from almagest.operations.search import search as operation
+
+    request = SearchRequest.model_validate(
+        {
+            "query": query,
+            "k": k,
+            "profile": profile,
+            "filters": parse_filters(filters or []),
+            "include_archived": include_archived,
+            "explain": explain,
+        }
+    )
+    with open_runtime() as runtime:
+        response = operation(runtime, current_caller(runtime), request, new_call())
+    output.print_json(response) if as_json else print_results(response)
+
+
+def parse_filters(pairs: list[str]) -> dict[str, Any]:
+    """Turn `NAME=VALUE` pairs into the fields of `Filters`, which checks them."""
+    fields: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--filter")
+        fields[name] = value.split(",") if name.startswith("tags") else _number(value) if "_min" in name else value
+    return fields
+
+
+def _number(value: str) -> float | str:
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def print_results(response: "SearchResponse") -> None:
+    """The ranked answer with its scores."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    reason = f" ({response.degraded_reason})" if response.degraded_reason else ""
+    output.print_message(f"mode {response.mode}{reason}, trace {response.trace_id}")
+    if not response.results:
+        output.print_message("Nothing that is known answers this.")
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("final", "hybrid", "keyword", "vector", "strength"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("relevance", no_wrap=True)
+    table.add_column("item", overflow="fold", ratio=1)
+    for result in response.results:
+        scores = result.scores
+        figures = (scores.final, scores.hybrid, scores.keyword, scores.vector, scores.strength)
+        text = Text.assemble((f"{result.title}\n", "bold") if result.title else "", result.snippet.strip(), "\n")
+        text.append(str(result.id), style="dim")
+        table.add_row(*("" if figure is None else f"{figure:.3f}" for figure in figures), result.relevance, text)
+    output.print_table(table)
+
+
+def remember(
+    text: Annotated[str, typer.Argument(help="What was learned; - reads standard input.")] = "-",
+    title: Annotated[str | None, typer.Option(help="A title of one line.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="decision, fact, preference, insight, note, …")] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag, repeatable.")] = None,
+    importance: Annotated[float | None, typer.Option(help="0 to 1.")] = None,
+    private: Private = False,
+    project: Annotated[str | None, typer.Option(help="Slug of the project that it belongs to.")] = None,
+    client: Annotated[str | None, typer.Option(help="Slug of the client that it is about.")] = None,
+    deal: Annotated[str | None, typer.Option(help="Slug of the deal that it is about.")] = None,
+    origin: Annotated[str | None, typer.Option(help="upload, chat, connector or agent.")] = None,
+    source_ref: Annotated[str | None, typer.Option(help="Where it is from: a path, a URL, a name of yours.")] = None,
+    agent_name: Annotated[str | None, typer.Option(help="Who learned it, as attribution.")] = None,
+    occurred_at: Annotated[str | None, typer.Option(help="When, with offset: 2026-01-31T12:00:00Z.")] = None,
+    conversation: Annotated[str | None, typer.Option(help="Id of the conversation; needs --position.")] = None,
+    position: Annotated[int | None, typer.Option(help="Place in the conversation, from 0.")] = None,
+    metadata: Annotated[str | None, typer.Option(help="A JSON object of your own.")] = None,
+    idempotency_key: IdempotencyKey = None,
+    as_json: Json = False,
+) -> None:
+    """Write down one thing, so that every later session can find it."""
+    from almagest.models.write import MemoryWrite
+    from almagest.operations.write import write_memory
+
+    fields = {
+        "content": _standard_input() if text == "-" else text,
+        "title": title,
+        "type": type_,
+        "tags": tags,
+        "importance": importance,
+        "private": private or None,
+        "project": project,
+        "client": client,
+        "deal": deal,
+        "origin": origin,
+        "source_ref": source_ref,
+        "agent_name": agent_name,
+        "occurred_at": occurred_at,
+        "conversation": _conversation(conversation, position),
+        "metadata": None if metadata is None else _json_object(metadata),
+    }
+    request = MemoryWrite.model_validate({name: value for name, value in fields.items() if value is not None})
+    with open_runtime() as runtime:
+        result = write_memory(runtime, current_caller(runtime), request, new_call(idempotency_key))
+    _show(result, as_json)
+
+
+def _standard_input() -> str:
+    if sys.stdin.isatty():
+        output.print_message("Reading from the terminal; Ctrl-D ends the text.")
+    return sys.stdin.buffer.read().decode("utf-8", errors="replace")
+
+
+def _conversation(identifier: str | None, position: int | None) -> dict[str, Any] | None:
+    if (identifier is None) != (position is None):
+        raise typer.BadParameter("give both, or neither", param_hint="--conversation and --position")
+    return None if identifier is None else {"id": identifier, "position": position}
+
+
+def _json_object(text: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"not JSON: {error}", param_hint="--metadata") from None
+
+
+def get(
+    item: ItemId,
+    chunks: Annotated[
+        bool, typer.Option("--chunks", help="The slices that search reads, in place of the item.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show an item, whole."""
+    from almagest.operations.search import get_item
+
+    with open_runtime() as runtime:
+        caller = current_caller(runtime)
+        if chunks:
+            slices = _all_chunks(runtime, caller, item)
+            _print_chunks(slices, as_json)
+            return
+        found = get_item(runtime, caller, item)
+    output.print_json(found) if as_json else _print_item(found)
+
+
+def _all_chunks(runtime: "Runtime", caller: "Caller", item: Any) -> list["Chunk"]:
+    from almagest.operations.search import get_chunks
+
+    page = get_chunks(runtime, caller, item, None, CHUNK_PAGE)
+    slices = page.chunks
+    while page.next_cursor:
+        page = get_chunks(runtime, caller, item, page.next_cursor, CHUNK_PAGE)
+        slices = slices + page.chunks
+    return slices
+
+
+def _print_chunks(slices: list["Chunk"], as_json: bool) -> None:
+    rows = [slice_.model_dump(mode="json") for slice_ in slices]
+    if as_json:
+        output.print_json({"chunks": rows})
+    else:
+        output.print_rows(rows, ("position", "start", "end", "text"), empty="The item has no chunks yet.")
+
+
+def _print_item(item: "Item") -> None:
+    fields = item.model_dump(mode="json", exclude={"content"}, exclude_none=True)
+    output.print_record({name: value for name, value in fields.items() if value not in ([], {})})
+    output.print_text(item.content)
+
+
+def bootstrap(
+    query: Annotated[str | None, typer.Argument(help="What the session is about.")] = None,
+    budget: Annotated[int, typer.Option(help="How many tokens the session may read.")] = 4000,
+    as_json: Json = False,
+) -> None:
+    """Print what a session starts from: what every run knows, then what this one should."""
+    from almagest.models.bootstrap import BootstrapRequest
+    from almagest.operations.bootstrap import bootstrap as operation
+
+    request = BootstrapRequest(query=query, budget_tokens=budget)
+    with open_runtime() as runtime:
+        response = operation(runtime, current_caller(runtime), request, new_call())
+    if as_json:
+        output.print_json(response)
+        return
+    for part in (response.prefix, response.tail):
+        if part:
+            output.print_text(part)
+
+
+def archive(item: ItemId, idempotency_key: IdempotencyKey = None, as_json: Json = False) -> None:
+    """Take an item out of everyday search; `restore` brings it back."""
+    from almagest.operations.items import archive_item
+
+    _change(lambda runtime, caller: archive_item(runtime, caller, item, new_call(idempotency_key)), as_json)
+
+
+def restore(item: ItemId, idempotency_key: IdempotencyKey = None, as_json: Json = False) -> None:
+    """Bring an archived item back."""
+    from almagest.operations.items import restore_item
+
+    _change(lambda runtime, caller: restore_item(runtime, caller, item, new_call(idempotency_key)), as_json)
+
+
+def erase(
+    item: ItemId,
+    strict: Annotated[bool, typer.Option("--strict", help="Drop its name from the audit log too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    idempotency_key: IdempotencyKey = None,
+    as_json: Json = False,
+) -> None:
+    """Erase an item everywhere, for ever; that it existed stays in the audit log."""
+    from almagest.operations.items import erase_item
+
+    if not yes:
+        typer.confirm(f"Erase {item} for ever?", abort=True, err=True)
+    _change(lambda runtime, caller: erase_item(runtime, caller, item, strict, new_call(idempotency_key)), as_json)
+
+
+def pin(
+    item: ItemId,
+    position: Annotated[int | None, typer.Option(help="Place among the pins, from 0.")] = None,
+    private: Private = False,
+    idempotency_key: IdempotencyKey = None,
+    as_json: Json = False,
+) -> None:
+    """Put an item whole into the prefix of every run, or of your own runs."""
+    from almagest.models.write import Pin
+    from almagest.operations.items import pin_item
+
+    request = Pin(private=private) if position is None else Pin(private=private, position=position)
+    _change(lambda runtime, caller: pin_item(runtime, caller, item, request, new_call(idempotency_key)), as_json)
+
+
+def unpin(
+    item: ItemId, private: Private = False, idempotency_key: IdempotencyKey = None, as_json: Json = False
+) -> None:
+    """Take an item out of the prefix again."""
+    from almagest.operations.items import unpin_item
+
+    _change(lambda runtime, caller: unpin_item(runtime, caller, item, private, new_call(idempotency_key)), as_json)
+
+
+def index(as_json: Json = False) -> None:
+    """Say how many items wait for the index, are in it right now, or failed."""
+    from almagest.operations.indexing import index_status
+
+    _change(index_status, as_json)
+
+
+def _change(operation: Callable[["Runtime", "Caller"], "BaseModel"], as_json: bool) -> None:
+    with open_runtime() as runtime:
+        result = operation(runtime, current_caller(runtime))
+    _show(result, as_json)
+
+
+def _show(result: "BaseModel", as_json: bool) -> None:
+    output.print_json(result) if as_json else output.print_record(result)
+
+
+def register(app: typer.Typer) -> None:
+    """Give the commands to the app."""
+    app.command(
+        epilog=examples(
+            "almagest search 'why did we choose Postgres?'",
+            "almagest search SID-48 -k 3 --filter type=decision --filter tags=auth,login --json",
+        )
+    )(search)
+    app.command(
+        epilog=examples(
+            "almagest remember 'We deploy on Tuesdays, never on Fridays.' --type decision --tag deploy",
+            "git log -1 --format=%B | almagest remember - --title 'Last commit' --source-ref HEAD",
+        )
+    )(remember)
+    app.command()(get)
+    app.command(epilog=examples("almagest bootstrap 'fix the login' --budget 2000 > context.md"))(bootstrap)
+    for command in (archive, restore, erase, pin, unpin, index):
+        app.command()(command)
