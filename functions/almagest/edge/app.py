@@ -85,8 +85,7 @@ class App(LambdaFunctionUrlResolver):
         """
         started = time.monotonic()
         request_id = event["requestContext"]["requestId"]
-        method, path = event["requestContext"]["http"]["method"], event["rawPath"]
-        observe.begin(request_id, method, path)
+        observe.begin(request_id)
         self.mode = None
         with deadline.limit(context.get_remaining_time_in_millis() / 1000):
             response = self._answer(event, context, request_id)
@@ -99,7 +98,7 @@ class App(LambdaFunctionUrlResolver):
         try:
             headers = event.get("headers") or {}
             caller = authenticate(self.runtime, headers)
-            observe.identify(org=caller.org, user=caller.user, agent=caller.agent, key=caller.key)
+            observe.note(org=caller.org, user=caller.user, agent=caller.agent, key=caller.key)
             self._require_route(event["requestContext"]["http"]["method"], event["rawPath"])
             self.context.update(caller=caller, call=_call(headers, request_id))
             return self.resolve(with_text_body({**event, "headers": headers}), context)
@@ -109,11 +108,12 @@ class App(LambdaFunctionUrlResolver):
             self.context.clear()
 
     def _require_route(self, method: str, path: str) -> None:
-        methods = {route.method for route in self._static_routes + self._dynamic_routes if route.rule.match(path)}
-        if not methods:
+        routes = [route for route in self._static_routes + self._dynamic_routes if route.rule.match(path)]
+        if not routes:
             raise not_found()
-        if method not in methods:
-            allowed = ", ".join(sorted(methods))
+        observe.note(method=method, route=routes[0].path)
+        if method not in {route.method for route in routes}:
+            allowed = ", ".join(sorted(route.method for route in routes))
             raise Problem(405, "method_not_allowed", f"This path takes {allowed}.", allow=allowed)
 
     def _on_error(self, error: Exception) -> Response[str]:

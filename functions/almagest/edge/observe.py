@@ -11,14 +11,14 @@ logger = Logger(service="almagest")
 metrics = Metrics(namespace="Almagest", service="almagest")
 
 
-def begin(request_id: str, method: str, path: str) -> None:
+def begin(request_id: str) -> None:
     """Forget the request before this one, and note this one's id."""
     logger.clear_state()
-    logger.append_keys(request_id=request_id, method=method, path=path[:200])
+    logger.append_keys(request_id=request_id)
 
 
-def identify(**ids: object) -> None:
-    """Note who asks."""
+def note(**ids: object) -> None:
+    """Note who asks, or for which route."""
     logger.append_keys(**{name: str(value) for name, value in ids.items() if value is not None})
 
 

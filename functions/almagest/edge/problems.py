@@ -40,20 +40,19 @@ def render(problem: Problem, request_id: str) -> Response[str]:
     Parameters
     ----------
     problem
-        Any status; a 401 looks alike whatever its cause was.
+        `unauthorized` and `not_found` look alike whatever their cause was.
     request_id
         As in the logs.
     """
-    if problem.status == 401:
-        problem = unauthorized()
+    problem = {"unauthorized": unauthorized(), "not_found": not_found()}.get(problem.code, problem)
     body = {
-        **problem.extra,
         "type": "about:blank",
         "title": HTTPStatus(problem.status).phrase,
         "status": problem.status,
         "code": problem.code,
         "detail": problem.detail,
         "request_id": request_id,
+        **problem.extra,
     }
     return Response(problem.status, CONTENT_TYPE, json.dumps(body, ensure_ascii=False), headers=_headers(problem))
 

@@ -43,5 +43,7 @@ def _message(error: Mapping[str, Any]) -> str:
         return "unknown field"
     if error["type"] == "missing":
         return "required"
+    if error["type"] in ("model_type", "dict_type", "model_attributes_type"):
+        return "must be a JSON object"
     message = str(error["msg"]).removeprefix("Value error, ")
     return message[:1].lower() + message[1:]

@@ -98,7 +98,10 @@ Name = Annotated[str, AfterValidator(_one_line), Field(min_length=1, max_length=
 SourceRef = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_not_blank), _at_most_bytes(1500)]
 ConversationId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_not_blank), _at_most_bytes(400)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-Reference = Annotated[str, StringConstraints(min_length=1, max_length=100)]  # a slug or an id
+Reference = Annotated[str, StringConstraints(min_length=1, max_length=100)]  # the name of something set up before
+References = Annotated[list[Reference], Field(max_length=50)]
+Slugs = Annotated[list[Slug], Field(max_length=50)]
+Names = Annotated[list[Name], Field(max_length=50)]
 Metadata = Annotated[dict[str, Any], AfterValidator(_metadata)]
 Timestamp = Annotated[datetime, BeforeValidator(_timestamp)]
 Fraction = Annotated[StrictFloat, Field(ge=0, le=1)]

@@ -13,6 +13,9 @@ MemberRole = Literal["owner", "admin", "solutions_engineer", "project_manager", 
 Email = Annotated[str, Field(max_length=320, pattern=r"^[^@\s]+@[^@\s]+$")]
 
 
+MemberName = Annotated[str, Field(min_length=1, max_length=320, description="The member's id or e-mail address.")]
+
+
 class AdminRequest(Request):
     """A request about one org: the caller's own, or the one named by whoever runs the system."""
 
@@ -45,16 +48,16 @@ class MemberAdd(AdminRequest):
 
 
 class MemberRoleSet(AdminRequest):
-    """Another role for a member; `member` is an id or an e-mail address."""
+    """Another role for a member."""
 
-    member: str
+    member: MemberName
     role: MemberRole
 
 
 class MemberRemove(AdminRequest):
     """A person who leaves."""
 
-    member: str
+    member: MemberName
 
 
 class ScopeCreate(AdminRequest):
@@ -73,7 +76,7 @@ class DealCreate(ScopeCreate):
 class ScopeGrant(AdminRequest):
     """One client or deal that a member or an agent works on."""
 
-    member: str | None = None
+    member: MemberName | None = None
     agent: Slug | None = None
     client: Slug | None = None
     deal: Slug | None = None
@@ -98,9 +101,8 @@ class KeyCreate(AdminRequest):
     """A new API key, for a member, an agent, or an agent that works for a member."""
 
     name: Name
-    member: str | None = None
+    member: MemberName | None = None
     agent: Slug | None = None
-    role: Role | None = Field(None, description="At most the member's own; by default the same.")
     expires_at: Timestamp | None = None
 
     @model_validator(mode="after")
@@ -122,6 +124,8 @@ class KeyCreated(Result):
     id: UUID
     name: str
     prefix: str
+    user: UUID | None = None
+    agent: UUID | None = None
     role: Role
     expires_at: AwareDatetime | None = None
     secret: str

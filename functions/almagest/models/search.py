@@ -11,8 +11,12 @@ from almagest.models.fields import (
     Flag,
     Fraction,
     Name,
+    Names,
     Query,
     Reference,
+    References,
+    Slug,
+    Slugs,
     SourceRef,
     Tags,
     Timestamp,
@@ -26,21 +30,21 @@ Relevance = Literal["high", "standard", "low"]
 
 DEFAULT_K = 10
 DEFAULT_PAGE = 50
-MAX_PAGE = 200
+MAX_PAGE = 100
 
 
 class Filters(Request):
-    """Conditions that every result meets; all of those given must hold."""
+    """Conditions that every result meets. All that are given must hold; of a list, any one may."""
 
-    kind: Kind | None = None
-    type: Reference | None = None
+    kind: Kind | Annotated[list[Kind], Field(max_length=50)] | None = None
+    type: Reference | References | None = None
     tags: Tags | None = Field(None, description="The item has all of these.")
     tags_any: Tags | None = Field(None, description="The item has at least one of these.")
-    project: Reference | None = None
-    client: Reference | None = None
-    deal: Reference | None = None
-    origin: Origin | None = None
-    agent_name: Name | None = None
+    project: Slug | Slugs | None = None
+    client: Slug | Slugs | None = None
+    deal: Slug | Slugs | None = None
+    origin: Origin | Annotated[list[Origin], Field(max_length=50)] | None = None
+    agent_name: Name | Names | None = None
     source_ref: SourceRef | None = None
     title: Title | None = Field(None, description="The title contains this, whatever the case.")
     conversation: ConversationId | None = Field(None, description="The conversation's id.")
@@ -127,16 +131,18 @@ class Item(Result):
     project: str | None = None
     client: str | None = None
     deal: str | None = None
+    scope: Literal["workspace", "agent", "library"] = "library"
     private: bool = False
-    importance: float | None = None
-    state: str
+    importance: float
+    tier: Literal["hot", "warm", "archive"]
+    evergreen: bool = False
+    state: Literal["active", "provisional", "revoked", "archived"]
     version: int
     index_status: IndexState
     index_error: str | None = None
     occurred_at: AwareDatetime | None = None
     created_at: AwareDatetime
-    updated_at: AwareDatetime | None = None
-    archived_at: AwareDatetime | None = None
+    updated_at: AwareDatetime
 
 
 class Chunk(Result):

@@ -15,6 +15,7 @@ from almagest.models.fields import (
     Name,
     Position,
     Reference,
+    Slug,
     SourceRef,
     Tags,
     Timestamp,
@@ -48,9 +49,9 @@ class MemoryWrite(Request):
     conversation: Conversation | None = None
     occurred_at: Timestamp | None = None
     private: Flag = False
-    project: Reference | None = None
-    client: Reference | None = None
-    deal: Reference | None = None
+    project: Slug | None = None
+    client: Slug | None = None
+    deal: Slug | None = None
     agent_name: Name | None = None
     metadata: Metadata = Field(default_factory=dict)
 

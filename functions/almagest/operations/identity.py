@@ -35,7 +35,7 @@ def create_org(runtime: Runtime, caller: Caller | None, request: OrgCreate) -> A
 
 
 def list_orgs(runtime: Runtime, caller: Caller | None) -> Answer:
-    """The orgs that the caller belongs to; all of them for the system."""
+    """All orgs; for the system alone."""
     return runtime.rpc.call("list_orgs", caller, {}, retry=True)
 
 

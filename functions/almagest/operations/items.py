@@ -21,22 +21,22 @@ def update_item(runtime: Runtime, caller: Caller, item: UUID, request: ItemUpdat
         404 when the caller cannot see the item, 409 `version_conflict` when it has been changed since.
     """
     changes = request.changes()
-    fields: dict[str, Any] = {"version": request.version, "changes": changes}
-    deferred = False
-    if "content" in changes:
-        fields["content_hash"] = content_hash(changes["content"])
-    if changes.keys() & {"content", "title"}:
-        # A title is a part of what each chunk is found by, so that either change makes all of them anew.
-        current = {} if changes.keys() >= {"content", "title"} else _current(runtime, caller, item)
-        text = {**current, **changes}
-        chunked = chunk_all(runtime, [(text["title"], text["content"])])
-        fields |= {"chunks": chunked.chunks[0], "model": chunked.model}
-        deferred = chunked.deferred
     hashed = call.idempotency("update_item", {"id": str(item), "version": request.version, "changes": changes})
-    answer = runtime.rpc.call("update_item", caller, {"id": str(item), **fields, "idempotency": hashed}, retry=True)
-    if deferred:
+    fields: dict[str, Any] = {"id": str(item), "version": request.version, "changes": changes, "idempotency": hashed}
+    if "content" in changes:
+        title = changes["title"] if "title" in changes else _title(runtime, caller, item)
+        chunked = chunk_all(runtime, [(title, changes["content"])])
+        fields |= {
+            "content_hash": content_hash(changes["content"]),
+            "chunks": chunked.chunks[0],
+            "model": chunked.model,
+        }
+    answer = runtime.rpc.call("update_item", caller, fields, retry=True)
+    result = UpdateResult.model_validate({**answer, "cleaned": request.cleaned})
+    if result.index_status != "search_ready":
+        # More chunks than a caller waits for; or another title, which is part of what every chunk's vector says.
         invoke_index_function(runtime, caller)
-    return UpdateResult.model_validate({**answer, "cleaned": request.cleaned})
+    return result
 
 
 def archive_item(runtime: Runtime, caller: Caller, item: UUID, call: Call) -> StateResult:
@@ -72,6 +72,6 @@ def _change(
     return runtime.rpc.call(name, caller, {**request, "idempotency": call.idempotency(name, request)}, retry=True)
 
 
-def _current(runtime: Runtime, caller: Caller, item: UUID) -> dict[str, Any]:
-    answer = runtime.rpc.call("get_item", caller, {"id": str(item)}, retry=True)
-    return {"title": answer.get("title"), "content": answer["content"]}
+def _title(runtime: Runtime, caller: Caller, item: UUID) -> str | None:
+    title: str | None = runtime.rpc.call("get_item", caller, {"id": str(item)}, retry=True)["title"]
+    return title
