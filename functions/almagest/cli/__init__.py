@@ -63,17 +63,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(arguments)
     except Problem as problem:
         output.print_error(problem.code, problem.detail)
-    except ValueError as error:
-        output.print_error("invalid_request", _validation(error))
     sys.exit(1)
-
-
-def _validation(error: ValueError) -> str:
-    """The fields that a request's model refused; any other ValueError is a defect and goes on."""
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        raise error
-    from almagest.models.errors import field_errors, summary
-
-    return summary(field_errors(error.errors(include_url=False, include_input=False, include_context=False)))

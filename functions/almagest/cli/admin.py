@@ -1,20 +1,20 @@
 """Commands about orgs, people, agents, keys, and what they work on. They act as the system, with the project's key."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
 
 from almagest.cli import output
-from almagest.cli.context import open_runtime
+from almagest.cli.context import build_request, open_runtime
 from almagest.cli.options import Json, Name, Org, Slug, examples, group
 from almagest.problems import Problem
 
 if TYPE_CHECKING:
+    from almagest.models.identity import AdminRequest
     from almagest.runtime import Runtime
 
-AnyRequest = TypeVar("AnyRequest")
+AnyAdminRequest = TypeVar("AnyAdminRequest", bound="AdminRequest")
 
 orgs = group("Orgs: the tenants.")
 members = group("Members: the people of an org, and their roles.")
@@ -46,9 +46,10 @@ def create_org(
     from almagest.models.identity import OrgCreate, OwnerCreate
     from almagest.operations import identity
 
-    owner = OwnerCreate(email=owner_email, name=owner_name, user_id=owner_id)
+    owner = build_request(OwnerCreate, email=owner_email, name=owner_name, user_id=owner_id)
+    request = build_request(OrgCreate, slug=slug, name=name or slug, owner=owner)
     with open_runtime() as runtime:
-        answer = identity.create_org(runtime, None, OrgCreate(slug=slug, name=name or slug, owner=owner))
+        answer = identity.create_org(runtime, None, request)
     _show(answer, as_json)
 
 
@@ -153,8 +154,8 @@ def create_key(
     from almagest.operations import identity
 
     with open_runtime() as runtime:
-        fields = {"name": name, "member": member, "agent": agent, "expires_at": expires_at}
-        answer = identity.create_key(runtime, None, _request(KeyCreate, runtime, org, **fields))
+        request = _request(KeyCreate, runtime, org, name=name, member=member, agent=agent, expires_at=expires_at)
+        answer = identity.create_key(runtime, None, request)
     _show(answer.model_dump(mode="json"), as_json)
     output.print_message("Keep the secret now: it is stored nowhere.")
 
@@ -291,10 +292,9 @@ def list_scopes(org: Org = None, as_json: Json = False) -> None:
     _list("scopes", ("member", "agent", "client", "deal"), org, as_json)
 
 
-def _request(model: Callable[..., AnyRequest], runtime: "Runtime", org: str | None, **fields: Any) -> AnyRequest:
-    """Build a request about the org that was named, without the options that were left out."""
-    given = {name: value for name, value in fields.items() if value is not None}
-    return model(org=org or _only_org(runtime), **given)
+def _request(model: type[AnyAdminRequest], runtime: "Runtime", org: str | None, **fields: Any) -> AnyAdminRequest:
+    """Build a request about the org that was named, or else about the only one."""
+    return build_request(model, org=org or _only_org(runtime), **fields)
 
 
 def _only_org(runtime: "Runtime") -> str:

@@ -3,16 +3,19 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from almagest.problems import Problem
 
 if TYPE_CHECKING:
+    from almagest.models.base import Request
     from almagest.models.call import Call
     from almagest.models.caller import Caller
     from almagest.runtime import Runtime
     from almagest.settings import Settings
+
+AnyRequest = TypeVar("AnyRequest", bound="Request")
 
 START_ADVICE = "start the local one with `almagest stack start`, or with `make up`"
 
@@ -102,6 +105,25 @@ def current_caller(runtime: "Runtime") -> "Caller":
     if not runtime.settings.api_key:
         raise Problem(401, "no_key", "Set ALMAGEST_KEY to an API key; `almagest keys create` makes one.")
     return authenticate_key(runtime, runtime.settings.api_key.get_secret_value())
+
+
+def build_request(model: type[AnyRequest], **fields: Any) -> AnyRequest:
+    """Build a request from the options that were given: those that are None were not.
+
+    Raises
+    ------
+    Problem
+        `invalid_request`, with every field that is wrong.
+    """
+    from pydantic import ValidationError
+
+    from almagest.models.errors import field_errors, summary
+
+    try:
+        return model.model_validate({name: value for name, value in fields.items() if value is not None})
+    except ValidationError as error:
+        errors = field_errors(error.errors(include_url=False, include_input=False, include_context=False))
+        raise Problem(422, "invalid_request", summary(errors)) from None
 
 
 def new_call(idempotency_key: str | None = None) -> "Call":

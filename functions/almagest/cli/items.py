@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from almagest.cli import output
-from almagest.cli.context import current_caller, new_call, open_runtime
+from almagest.cli.context import build_request, current_caller, new_call, open_runtime
 from almagest.cli.options import IdempotencyKey, ItemId, Json, examples
 
 if TYPE_CHECKING:
@@ -42,15 +42,14 @@ def search(
     from almagest.models.search import SearchRequest
     from almagest.operations.search import search as operation
 
-    request = SearchRequest.model_validate(
-        {
-            "query": query,
-            "k": k,
-            "profile": profile,
-            "filters": parse_filters(filters or []),
-            "include_archived": include_archived,
-            "explain": explain,
-        }
+    request = build_request(
+        SearchRequest,
+        query=query,
+        k=k,
+        profile=profile,
+        filters=parse_filters(filters or []),
+        include_archived=include_archived,
+        explain=explain,
     )
     with open_runtime() as runtime:
         response = operation(runtime, current_caller(runtime), request, new_call())
@@ -124,24 +123,24 @@ def remember(
     from almagest.models.write import MemoryWrite
     from almagest.operations.write import write_memory
 
-    fields = {
-        "content": _standard_input() if text == "-" else text,
-        "title": title,
-        "type": type_,
-        "tags": tags,
-        "importance": importance,
-        "private": private or None,
-        "project": project,
-        "client": client,
-        "deal": deal,
-        "origin": origin,
-        "source_ref": source_ref,
-        "agent_name": agent_name,
-        "occurred_at": occurred_at,
-        "conversation": _conversation(conversation, position),
-        "metadata": None if metadata is None else _json_object(metadata),
-    }
-    request = MemoryWrite.model_validate({name: value for name, value in fields.items() if value is not None})
+    request = build_request(
+        MemoryWrite,
+        content=_standard_input() if text == "-" else text,
+        title=title,
+        type=type_,
+        tags=tags,
+        importance=importance,
+        private=private,
+        project=project,
+        client=client,
+        deal=deal,
+        origin=origin,
+        source_ref=source_ref,
+        agent_name=agent_name,
+        occurred_at=occurred_at,
+        conversation=_conversation(conversation, position),
+        metadata=None if metadata is None else _json_object(metadata),
+    )
     with open_runtime() as runtime:
         result = write_memory(runtime, current_caller(runtime), request, new_call(idempotency_key))
     _show(result, as_json)
@@ -222,7 +221,7 @@ def bootstrap(
     from almagest.models.bootstrap import BootstrapRequest
     from almagest.operations.bootstrap import bootstrap as operation
 
-    request = BootstrapRequest(query=query, budget_tokens=budget)
+    request = build_request(BootstrapRequest, query=query, budget_tokens=budget)
     with open_runtime() as runtime:
         response = operation(runtime, current_caller(runtime), request, new_call())
     if as_json:
@@ -273,7 +272,7 @@ def pin(
     from almagest.models.write import Pin
     from almagest.operations.items import pin_item
 
-    request = Pin(private=private) if position is None else Pin(private=private, position=position)
+    request = build_request(Pin, position=position, private=private)
     _change(lambda runtime, caller: pin_item(runtime, caller, item, request, new_call(idempotency_key)), as_json)
 
 

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.table import Table
 
+WIDTH_WITHOUT_TERMINAL = 200
+
 Answer = Mapping[str, Any]
 
 
@@ -28,14 +30,18 @@ def print_text(text: str) -> None:
 
 
 def print_rows(rows: Iterable[Answer], columns: Sequence[str], *, empty: str) -> None:
-    """Print a table, one row an entry; `empty` goes to standard error when there is none."""
+    """Print a table, one row an entry; `empty` goes to standard error when there is none.
+
+    A column in which no entry has a value is left out.
+    """
     entries = list(rows)
     if not entries:
         print_message(empty)
         return
-    table = _table(*columns)
+    filled = [column for column in columns if any(entry.get(column) is not None for entry in entries)]
+    table = _table(*filled)
     for entry in entries:
-        table.add_row(*(_cell(entry.get(column)) for column in columns))
+        table.add_row(*(_cell(entry.get(column)) for column in filled))
     print_table(table)
 
 
@@ -48,10 +54,13 @@ def print_record(answer: "BaseModel | Answer") -> None:
 
 
 def print_table(table: "Table") -> None:
-    """Print a rich table on standard output."""
+    """Print a rich table on standard output: as wide as the terminal, or as the table when there is none."""
     from rich.console import Console
 
-    Console(soft_wrap=False, highlight=False).print(table)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_WITHOUT_TERMINAL
+    console.print(table)
 
 
 def print_message(message: str) -> None:

@@ -1,0 +1,176 @@
+"""The command line over a stack: what people and agents type, from the first org to erasing an item."""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from almagest.cli import main
+from infra.local.postgres import Postgres
+from tests.conftest import Supabase
+from tests.support import Database, clone
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def project(
+    cluster: Postgres, template_database: Database, supabase_over: Callable[[str], Supabase]
+) -> Iterator[Supabase]:
+    with clone(cluster, template_database.name) as database:
+        yield supabase_over(database.name)
+
+
+@pytest.fixture
+def run(project: Supabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command with `--json` and return what it printed, parsed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SUPABASE_URL", project.url)
+    monkeypatch.setenv("SUPABASE_SECRET_KEY", project.keys.secret)
+
+    def run(*arguments: str, status: int = 0) -> Any:
+        with pytest.raises(SystemExit) as caught:
+            main([*arguments, "--json"])
+        out, err = capsys.readouterr()
+        assert caught.value.code == status, err
+        return json.loads(out) if status == 0 else err
+
+    return run
+
+
+@pytest.fixture
+def org(run: Run, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new org whose owner runs the commands."""
+    slug = f"org-{uuid4().hex[:8]}"
+    run("org", "create", slug, "--owner-email", "ann@acme.example")
+    key = run("keys", "create", "--org", slug, "--name", "laptop", "--member", "ann@acme.example")
+    monkeypatch.setenv("ALMAGEST_KEY", key["secret"])
+    return slug
+
+
+def _lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert caught.value.code == 0, err
+    return out
+
+
+def test_people_agents_and_their_keys(run: Run, org: str, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--org", org)
+    run("member", "add", "ben@acme.example", "--name", "Ben", *at)
+    run("member", "role", "ben@acme.example", "project_manager", *at)
+    roles = {member["email"]: member["role"] for member in run("member", "list", *at)["members"]}
+    assert roles == {"ann@acme.example": "owner", "ben@acme.example": "project_manager"}
+
+    run("agent", "create", "builder", *at)
+    assert [agent["slug"] for agent in run("agent", "list", *at)["agents"]] == ["builder"]
+    key = run("keys", "create", "--agent", "builder", "--name", "ci", *at)
+    assert key["secret"].startswith(key["prefix"])
+    assert "secret" not in json.dumps(run("keys", "list", *at))
+    table = _lines(capsys, "keys", "list", *at)
+    assert "builder" in table
+    assert key["secret"] not in table
+    run("keys", "revoke", key["id"], *at)
+    revoked = {entry["name"]: entry["revoked_at"] for entry in run("keys", "list", *at)["keys"]}
+    assert revoked["laptop"] is None
+    assert revoked["ci"] is not None
+
+    run("member", "remove", "ben@acme.example", *at)
+    assert [member["email"] for member in run("member", "list", *at)["members"]] == ["ann@acme.example"]
+
+
+def test_what_they_work_on(run: Run, org: str) -> None:
+    at = ("--org", org)
+    run("member", "add", "ben@acme.example", *at)
+    run("project", "create", "atlas", *at)
+    run("client", "create", "globex", "--name", "Globex", *at)
+    run("deal", "create", "rollout", "--client", "globex", *at)
+    assert run("project", "list", *at)["projects"][0]["slug"] == "atlas"
+    assert run("client", "list", *at)["clients"][0]["name"] == "Globex"
+    assert run("deal", "list", *at)["deals"][0]["client"] == "globex"
+
+    run("scope", "grant", "--member", "ben@acme.example", "--client", "globex", *at)
+    [scope] = run("scope", "list", *at)["scopes"]
+    assert (scope["member"], scope["client"]) == ("ben@acme.example", "globex")
+    run("scope", "revoke", "--member", "ben@acme.example", "--client", "globex", *at)
+    assert run("scope", "list", *at)["scopes"] == []
+    assert "name either a member or an agent" in run("scope", "grant", "--client", "globex", *at, status=1)
+
+
+def test_problems_are_one_sentence_with_a_code(run: Run, org: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = run("org", "create", org, "--owner-email", "ann@acme.example", status=1)
+    assert message.startswith("Error (slug_taken): ")
+    assert message.count("\n") == 1
+    assert run("get", str(uuid4()), status=1).startswith("Error (")
+    monkeypatch.setenv("ALMAGEST_KEY", "alm_wrong")
+    assert run("search", "anything", status=1).startswith("Error (unauthorized): ")
+
+
+def test_several_orgs_have_to_be_told_apart(run: Run, org: str) -> None:
+    run("org", "create", f"other-{org}", "--owner-email", "ann@acme.example")
+    assert {org, f"other-{org}"} <= {entry["slug"] for entry in run("org", "list")["orgs"]}
+    message = run("member", "list", status=1)
+    assert message.startswith("Error (org_required): ")
+    assert org in message
+
+
+def test_a_memory_from_the_first_word_to_its_end(run: Run, org: str, capsys: pytest.CaptureFixture[str]) -> None:
+    written = run("remember", "We deploy on Tuesdays, never on Fridays.", "--type", "decision", "--tag", "deploy")
+    assert written["index_status"] in ("search_ready", "text_ready")
+    item = written["id"]
+
+    found = run("search", "when do we deploy?", "--filter", "type=decision", "--filter", "tags=deploy")
+    assert [result["id"] for result in found["results"]] == [item]
+    assert found["results"][0]["scores"]["final"] > 0
+    assert "Tuesdays" in _lines(capsys, "search", "deploy on tuesdays")
+
+    assert run("get", item)["content"] == "We deploy on Tuesdays, never on Fridays."
+    assert _lines(capsys, "get", item).endswith("We deploy on Tuesdays, never on Fridays.\n")
+    assert [chunk["position"] for chunk in run("get", item, "--chunks")["chunks"]] == [0]
+
+    assert run("pin", item)["pinned"] is True
+    assert "Tuesdays" in run("bootstrap", "deploy")["prefix"]
+    assert "Tuesdays" in _lines(capsys, "bootstrap")
+    assert run("unpin", item)["pinned"] is False
+
+    assert run("archive", item)["state"] == "archived"
+    assert run("search", "deploy")["results"] == []
+    assert run("search", "deploy", "--include-archived")["results"][0]["id"] == item
+    assert run("restore", item)["state"] == "active"
+
+    assert set(run("index")) == {"pending", "indexing", "failed"}
+    assert run("erase", item, "--yes")["erased"]["chunks"] == 1
+    assert run("search", "deploy")["results"] == []
+    assert "Nothing" not in _lines(capsys, "search", "deploy")  # that message is for people, on standard error
+
+
+def test_remember_reads_standard_input(run: Run, org: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "First line, with [brackets].\nSecond line: ünïcödé."
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    fields = ("--title", "Two lines", "--importance", "0.8", "--private", "--metadata", '{"a": [1]}')
+    place = ("--conversation", "c1", "--position", "0", "--occurred-at", "2026-01-31T12:00:00+02:00")
+    item = run("get", run("remember", *fields, *place)["id"])
+    assert item["content"] == text
+    assert (item["title"], item["private"], item["metadata"]) == ("Two lines", True, {"a": [1]})
+    assert item["importance"] == pytest.approx(0.8)
+    assert item["conversation"] == {"id": "c1", "position": 0}
+    assert item["occurred_at"].startswith("2026-01-31T10:00:00")
+
+
+def test_a_repeated_command_with_a_name_of_its_own_has_one_effect(run: Run, org: str) -> None:
+    """W1"""
+    command = ("remember", "Backups run at 03:00.", "--idempotency-key", "backup-note")
+    assert run(*command)["id"] == run(*command)["id"]
+    assert run("remember", "Another text.", "--idempotency-key", "backup-note", status=1).startswith("Error (")
+
+
+def test_erase_asks_first(run: Run, org: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = run("remember", "Something to forget.")["id"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    run("erase", item, status=1)
+    assert run("get", item)["state"] == "active"
