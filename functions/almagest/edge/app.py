@@ -9,6 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from aws_lambda_powertools.event_handler import LambdaFunctionUrlResolver, Response
+from aws_lambda_powertools.event_handler.api_gateway import Route
 from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
 
 from almagest import deadline
@@ -57,6 +58,11 @@ class App(LambdaFunctionUrlResolver):
         self.connect = runtime
         self.mode: str | None = None
         self.exception_handler(Exception)(self._on_error)
+
+    @property
+    def routes(self) -> list[Route]:
+        """All routes of this function."""
+        return self._static_routes + self._dynamic_routes
 
     @property
     def runtime(self) -> Runtime:
@@ -108,7 +114,7 @@ class App(LambdaFunctionUrlResolver):
             self.context.clear()
 
     def _require_route(self, method: str, path: str) -> None:
-        routes = [route for route in self._static_routes + self._dynamic_routes if route.rule.match(path)]
+        routes = [route for route in self.routes if route.rule.match(path)]
         if not routes:
             raise not_found()
         observe.note(method=method, route=routes[0].path)

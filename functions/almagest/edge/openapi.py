@@ -1,0 +1,145 @@
+"""`openapi.json`, from the routes of all functions: `python -m almagest.edge.openapi [--check]`."""
+
+import argparse
+import inspect
+import json
+import pkgutil
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import almagest
+from almagest.edge.app import App
+from almagest.edge.problems import CONTENT_TYPE
+
+FILE = Path("openapi.json")
+
+PROBLEMS = {
+    "400": "The body or a header cannot be read.",
+    "401": "A valid credential is required.",
+    "403": "The caller's role does not allow this.",
+    "404": "There is nothing here that the caller may see.",
+    "409": "The request does not fit with what was done before: `version_conflict`, `idempotency_conflict`.",
+    "413": "The body, or the answer, is larger than 6 MB.",
+    "415": "The body is not JSON in UTF-8.",
+    "422": "A field is not valid; `errors` names it.",
+    "429": "Too many requests; try again after `Retry-After` seconds.",
+    "500": "Something went wrong here.",
+    "503": "The database is not available; try again after `Retry-After` seconds.",
+}
+
+PROBLEM = {
+    "type": "object",
+    "title": "Problem",
+    "description": "RFC 9457; `code` is stable, and more members may be there.",
+    "required": ["type", "title", "status", "code", "detail", "request_id"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+        "request_id": {"type": "string"},
+        "errors": {"type": "array", "items": {"$ref": "#/components/schemas/FieldError"}},
+    },
+}
+
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "The same key and request have their effect once; the same key with another request is a 409.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
+
+ORG = {
+    "name": "x-almagest-org",
+    "in": "header",
+    "description": "Slug or id of the org, for a user's token where the user belongs to several.",
+    "schema": {"type": "string"},
+}
+
+
+def document(apps: Iterable[App]) -> dict[str, Any]:
+    """One OpenAPI document of several functions."""
+    paths: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
+    for app in apps:
+        described = json.loads(app.get_openapi_json_schema())
+        for route in app.routes:
+            described["paths"][route.openapi_path][route.method.lower()]["description"] = inspect.getdoc(route.func)
+        paths |= described["paths"]
+        schemas |= described["components"]["schemas"]
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            _complete(path, method, operation)
+    schemas["Problem"] = PROBLEM
+    for generated in ("HTTPValidationError", "ValidationError", "ResponseValidationError"):
+        schemas.pop(generated, None)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Almagest", "version": almagest.__version__, "summary": "A knowledge system for AI agents."},
+        "servers": [{"url": "http://127.0.0.1:8787", "description": "The local stack."}],
+        "security": [{"bearer": []}],
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": dict(sorted(schemas.items())),
+            "responses": {f"Problem{status}": _problem(description) for status, description in PROBLEMS.items()},
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An API key (`alm_…`) or a Supabase user's token; what is revoked ends within 30 s.",
+                }
+            },
+        },
+    }
+
+
+def apps() -> list[App]:
+    """The app of every function that has a URL."""
+    # By name, since nothing imports handlers: this module is a tool that is run, not a part that is used.
+    package = import_module("almagest.handlers")
+    modules = [import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
+    return [module.app for module in modules if hasattr(module, "app")]
+
+
+def render() -> str:
+    """The text of the file."""
+    return json.dumps(document(apps()), indent=2, ensure_ascii=False) + "\n"
+
+
+def main() -> int:
+    """Write the file, or with `--check` compare it."""
+    parser = argparse.ArgumentParser(prog="python -m almagest.edge.openapi", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    parser.add_argument("file", nargs="?", type=Path, default=FILE)
+    arguments = parser.parse_args()
+    if not arguments.check:
+        arguments.file.write_text(render(), encoding="utf-8")
+        return 0
+    if arguments.file.read_text(encoding="utf-8") == render():
+        return 0
+    sys.stderr.write(f"{arguments.file} is not what the routes say; run: python -m almagest.edge.openapi\n")
+    return 1
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    """Add what all operations share and Powertools does not know of."""
+    succeeded = {status: response for status, response in operation["responses"].items() if status.startswith("2")}
+    problems = {status: {"$ref": f"#/components/responses/Problem{status}"} for status in PROBLEMS}
+    operation["responses"] = succeeded | problems
+    shared = [ORG] if method == "get" or not path.startswith("/v1/write/") else [IDEMPOTENCY_KEY, ORG]
+    operation["parameters"] = operation.get("parameters", []) + shared
+
+
+def _problem(description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
