@@ -107,9 +107,13 @@ class Postgres:
             self._create_roles()
             made.touch()
 
+    def is_running(self) -> bool:
+        """Whether the cluster's main process lives."""
+        return self._postmaster() is not None
+
     def stop(self) -> None:
         """Stop the cluster; nothing happens when it does not run."""
-        if self._postmaster() is None:
+        if not self.is_running():
             return
         try:
             self._run("pg_ctl", "stop", "-w", "-t", "20", "-m", "fast")
@@ -157,7 +161,13 @@ class Postgres:
         # Files, not pipes: the server inherits them and would keep a pipe open.
         with tempfile.TemporaryFile("w+") as output:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.directory, **_identity()
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,
+                start_new_session=True,  # Ctrl-C must not leave a server half started
+                **_identity(),
             )
             output.seek(0)
             said = output.read()

@@ -21,7 +21,13 @@ START_ADVICE = "start the local one with `almagest stack start`, or with `make u
 
 
 def read_settings() -> "Settings":
-    """Settings of the environment; where it names no Supabase project, those of the local stack.
+    """Settings of the environment; where it names no Supabase project, those of the local stack."""
+    settings = read_environment()
+    return settings if settings.supabase_url else _with_local_stack(settings)
+
+
+def read_environment() -> "Settings":
+    """Settings of the environment alone.
 
     Raises
     ------
@@ -33,11 +39,10 @@ def read_settings() -> "Settings":
     from almagest.settings import Settings
 
     try:
-        settings = Settings()
+        return Settings()
     except ValidationError as error:
         wrong = "; ".join(f"{details['loc'][0]}: {details['msg']}" for details in error.errors())
         raise Problem(400, "invalid_settings", f"The environment has an impossible setting: {wrong}") from None
-    return settings if settings.supabase_url else _with_local_stack(settings)
 
 
 def _with_local_stack(settings: "Settings") -> "Settings":
