@@ -86,16 +86,16 @@ def print_results(response: "SearchResponse") -> None:
         output.print_message("Nothing that is known answers this.")
         return
     table = Table(box=box.SIMPLE_HEAD)
-    for column in ("final", "hybrid", "keyword", "vector", "strength"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("relevance", no_wrap=True)
-    table.add_column("item", overflow="fold", ratio=1)
+    table.add_column("final", justify="right", no_wrap=True)
+    table.add_column("scores", no_wrap=True)
+    table.add_column("item", overflow="fold")
     for result in response.results:
-        scores = result.scores
-        figures = (scores.final, scores.hybrid, scores.keyword, scores.vector, scores.strength)
-        text = Text.assemble((f"{result.title}\n", "bold") if result.title else "", result.snippet.strip(), "\n")
+        legs = ("hybrid", "keyword", "vector", "strength")
+        scores = {leg: score for leg in legs if (score := getattr(result.scores, leg)) is not None}
+        figures = "\n".join(f"{leg:9}{score:.3f}" for leg, score in scores.items())
+        text = Text.assemble((f"{result.title}\n", "bold") if result.title else "", f"{result.snippet.strip()}\n")
         text.append(str(result.id), style="dim")
-        table.add_row(*("" if figure is None else f"{figure:.3f}" for figure in figures), result.relevance, text)
+        table.add_row(f"{result.scores.final:.3f}", f"{result.relevance}\n{figures}", text)
     output.print_table(table)
 
 
