@@ -19,7 +19,8 @@ DIMENSION = 384
 
 # The window is the 512 tokens of tokenizer_config.json, which is all the positions that the model has, and not the 256
 # of its training: a chunk of 1200 characters is 220 to 340 tokens of prose and up to 440 of Markdown, so 256 would
-# leave the tail of every third chunk out of its vector.
+# leave the tail of every third chunk out of its vector. It costs nothing that can be measured: Cranfield by vectors
+# alone has nDCG@10 .503 with 512 and .505 with 256.
 # Beyond these characters no ordinary text still fits the window; tokenising a million takes seconds.
 MAX_CHARACTERS = 16_000
 
