@@ -23,6 +23,9 @@ SERIALIZATION = {"40001", "40P01"}
 # Classes of errors that a value caused: data exceptions, integrity constraints, program limits.
 CAUSED_BY_A_VALUE = ("22", "23", "54")
 
+# What no caller can cause: a function, a right or a schema is missing, or the key is another project's.
+UNEXPECTED_BY_THE_DATABASE = ("42", "PGRST1", "PGRST2", "PGRST3")
+
 
 class Rpc:
     """Calls of `api.<name>(caller, request)` over PostgREST.
@@ -139,7 +142,7 @@ def problem_of(name: str, error: APIError) -> Problem:
         return Problem(422, "invalid_value", "A value of the request cannot be stored.")
     if code == "57014":
         return Problem(503, "database_timeout", "The database took too long.", retry_after=RETRY_AFTER_SECONDS)
-    if code == "42501" or code.startswith(("PGRST1", "PGRST2", "PGRST3")):
+    if code.startswith(UNEXPECTED_BY_THE_DATABASE):
         return _misconfigured()
     return Problem(503, "database_unavailable", "The database is not available.", retry_after=RETRY_AFTER_SECONDS)
 
