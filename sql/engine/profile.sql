@@ -1,5 +1,5 @@
--- The knobs of a search. The built-in values are here, in one place; a built-in profile is laid over them, then the org's
--- own profile of that name.
+-- The knobs of a search. The built-in values are here, in one place; a built-in profile is laid over them, then the
+-- org's own profile of that name.
 
 create or replace function engine.default_knobs()
 returns jsonb language sql immutable parallel safe as $$

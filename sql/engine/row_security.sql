@@ -1,5 +1,5 @@
--- The second privacy layer: what almagest_reader may read, whatever the engine asks it for. It is stated on its own, not
--- through engine.visible, so that a fault in one layer is not a fault in both.
+-- The second privacy layer: what almagest_reader may read, whatever the engine asks it for. It is stated on its own,
+-- not through engine.visible, so that a fault in one layer is not a fault in both.
 
 grant select on
 almagest.items, almagest.item_versions, almagest.item_tags, almagest.chunks, almagest.pins, almagest.strength_signals,

@@ -1,5 +1,5 @@
--- The visibility predicate, written once. A plain SQL expression, so that the planner inlines it and uses the indexes on
--- its columns. Null scopes mean shared; every comparison with a caller's missing part is null and so hides the row.
+-- The visibility predicate, written once. A plain SQL expression, so that the planner inlines it and uses the indexes
+-- on its columns. Null scopes mean shared; every comparison with a caller's missing part is null and so hides the row.
 --   agent_ids  of an agent-scoped item: the agents it is assigned to
 -- States are the query's own matter (archive, audit), not the caller's.
 create or replace function engine.visible(
