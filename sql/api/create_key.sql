@@ -1,4 +1,5 @@
--- Registers an API key of a member, of an agent, or of an agent that works for a member. The key itself never comes here.
+-- Registers an API key of a member, of an agent, or of an agent that works for a member. The key itself never comes
+-- here.
 --   request  {org, name, key_hash: SHA-256 hex, prefix, member, agent, expires_at}
 --   returns  {id, name, prefix, user, agent, role, expires_at}; role is the member's, or agent
 --   errors   403 forbidden, 404 unknown_member, unknown_agent, 422 key_of_nobody, 422 expired

@@ -1,7 +1,8 @@
 -- Who may administer an org, and how people, agents and places are named in its administration.
 
 -- The org that an administrative call is about. caller null is the system itself (the service key, from the CLI): the
--- request then names the org by its slug, or leaves it out where there is only one. Everybody else must manage their org.
+-- request then names the org by its slug, or leaves it out where there is only one. Everybody else must manage their
+-- org.
 create or replace function engine.administered_org(caller jsonb, request jsonb)
 returns uuid language plpgsql as $$
 declare

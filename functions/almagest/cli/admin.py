@@ -1,6 +1,6 @@
 """Commands about orgs, people, agents, keys, and what they work on. They act as the system, with the project's key."""
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -8,13 +8,6 @@ import typer
 from almagest.cli import output
 from almagest.cli.context import build_request, open_runtime
 from almagest.cli.options import Json, Name, Org, Slug, examples, group
-from almagest.problems import Problem
-
-if TYPE_CHECKING:
-    from almagest.models.identity import AdminRequest
-    from almagest.runtime import Runtime
-
-AnyAdminRequest = TypeVar("AnyAdminRequest", bound="AdminRequest")
 
 orgs = group("Orgs: the tenants.")
 members = group("Members: the people of an org, and their roles.")
@@ -76,8 +69,8 @@ def add_member(
     from almagest.models.identity import MemberAdd
     from almagest.operations import identity
 
+    request = build_request(MemberAdd, org=org, email=email, role=role, name=name, user_id=user_id)
     with open_runtime() as runtime:
-        request = _request(MemberAdd, runtime, org, email=email, role=role, name=name, user_id=user_id)
         answer = identity.add_member(runtime, None, request)
     _show(answer, as_json)
 
@@ -99,8 +92,8 @@ def set_member_role(
     from almagest.models.identity import MemberRoleSet
     from almagest.operations import identity
 
+    request = build_request(MemberRoleSet, org=org, member=member, role=role)
     with open_runtime() as runtime:
-        request = _request(MemberRoleSet, runtime, org, member=member, role=role)
         answer = identity.set_member_role(runtime, None, request)
     _show(answer, as_json)
 
@@ -111,8 +104,9 @@ def remove_member(member: Member, org: Org = None, as_json: Json = False) -> Non
     from almagest.models.identity import MemberRemove
     from almagest.operations import identity
 
+    request = build_request(MemberRemove, org=org, member=member)
     with open_runtime() as runtime:
-        answer = identity.remove_member(runtime, None, _request(MemberRemove, runtime, org, member=member))
+        answer = identity.remove_member(runtime, None, request)
     _show(answer, as_json)
 
 
@@ -122,8 +116,8 @@ def create_agent(slug: Slug, name: Name = None, org: Org = None, as_json: Json =
     from almagest.models.identity import AgentCreate
     from almagest.operations import identity
 
+    request = build_request(AgentCreate, org=org, slug=slug, name=name or slug)
     with open_runtime() as runtime:
-        request = _request(AgentCreate, runtime, org, slug=slug, name=name or slug)
         answer = identity.create_agent(runtime, None, request)
     _show(answer, as_json)
 
@@ -153,8 +147,8 @@ def create_key(
     from almagest.models.identity import KeyCreate
     from almagest.operations import identity
 
+    request = build_request(KeyCreate, org=org, name=name, member=member, agent=agent, expires_at=expires_at)
     with open_runtime() as runtime:
-        request = _request(KeyCreate, runtime, org, name=name, member=member, agent=agent, expires_at=expires_at)
         answer = identity.create_key(runtime, None, request)
     _show(answer.model_dump(mode="json"), as_json)
     output.print_message("Keep the secret now: it is stored nowhere.")
@@ -177,8 +171,9 @@ def revoke_key(
     from almagest.models.identity import KeyRevoke
     from almagest.operations import identity
 
+    request = build_request(KeyRevoke, org=org, id=key)
     with open_runtime() as runtime:
-        answer = identity.revoke_key(runtime, None, _request(KeyRevoke, runtime, org, id=key))
+        answer = identity.revoke_key(runtime, None, request)
     _show(answer, as_json)
 
 
@@ -188,8 +183,8 @@ def create_project(slug: Slug, name: Name = None, org: Org = None, as_json: Json
     from almagest.models.identity import ScopeCreate
     from almagest.operations import identity
 
+    request = build_request(ScopeCreate, org=org, slug=slug, name=name or slug)
     with open_runtime() as runtime:
-        request = _request(ScopeCreate, runtime, org, slug=slug, name=name or slug)
         answer = identity.create_project(runtime, None, request)
     _show(answer, as_json)
 
@@ -206,8 +201,8 @@ def create_client(slug: Slug, name: Name = None, org: Org = None, as_json: Json 
     from almagest.models.identity import ScopeCreate
     from almagest.operations import identity
 
+    request = build_request(ScopeCreate, org=org, slug=slug, name=name or slug)
     with open_runtime() as runtime:
-        request = _request(ScopeCreate, runtime, org, slug=slug, name=name or slug)
         answer = identity.create_client(runtime, None, request)
     _show(answer, as_json)
 
@@ -230,8 +225,8 @@ def create_deal(
     from almagest.models.identity import DealCreate
     from almagest.operations import identity
 
+    request = build_request(DealCreate, org=org, slug=slug, name=name or slug, client=client)
     with open_runtime() as runtime:
-        request = _request(DealCreate, runtime, org, slug=slug, name=name or slug, client=client)
         answer = identity.create_deal(runtime, None, request)
     _show(answer, as_json)
 
@@ -261,8 +256,8 @@ def grant_scope(
     from almagest.models.identity import ScopeGrant
     from almagest.operations import identity
 
+    request = build_request(ScopeGrant, org=org, member=member, agent=agent, client=client, deal=deal)
     with open_runtime() as runtime:
-        request = _request(ScopeGrant, runtime, org, member=member, agent=agent, client=client, deal=deal)
         answer = identity.grant_scope(runtime, None, request)
     _show(answer, as_json)
 
@@ -280,8 +275,8 @@ def revoke_scope(
     from almagest.models.identity import ScopeGrant
     from almagest.operations import identity
 
+    request = build_request(ScopeGrant, org=org, member=member, agent=agent, client=client, deal=deal)
     with open_runtime() as runtime:
-        request = _request(ScopeGrant, runtime, org, member=member, agent=agent, client=client, deal=deal)
         answer = identity.revoke_scope(runtime, None, request)
     _show(answer, as_json)
 
@@ -292,29 +287,14 @@ def list_scopes(org: Org = None, as_json: Json = False) -> None:
     _list("scopes", ("member", "agent", "client", "deal"), org, as_json)
 
 
-def _request(model: type[AnyAdminRequest], runtime: "Runtime", org: str | None, **fields: Any) -> AnyAdminRequest:
-    """Build a request about the org that was named, or else about the only one."""
-    return build_request(model, org=org or _only_org(runtime), **fields)
-
-
-def _only_org(runtime: "Runtime") -> str:
-    from almagest.operations.identity import list_orgs
-
-    slugs = [str(org["slug"]) for org in list_orgs(runtime, None)["orgs"]]
-    if not slugs:
-        raise Problem(404, "no_org", "There is no org yet: make one with `almagest org create`.")
-    if len(slugs) > 1:
-        raise Problem(400, "org_required", f"There are several orgs: choose one with --org ({', '.join(slugs)}).")
-    return slugs[0]
-
-
 def _list(name: str, columns: tuple[str, ...], org: str | None, as_json: bool) -> None:
     from almagest.models.identity import AdminRequest
     from almagest.operations import identity
 
     operation = getattr(identity, f"list_{name}")
+    request = build_request(AdminRequest, org=org)
     with open_runtime() as runtime:
-        answer = operation(runtime, None, _request(AdminRequest, runtime, org))
+        answer = operation(runtime, None, request)
     _show_list(answer, name, columns, as_json)
 
 
