@@ -62,7 +62,7 @@ class FakeEmbedder:
         from almagest.embedding.embedder import EmbeddingUnavailable
 
         if self.reason:
-            raise EmbeddingUnavailable(self.reason)
+            raise EmbeddingUnavailable(self.reason, "as the test says")
         return [[1.0, float(len(text))] + [0.0] * 382 for text in texts]
 
 
