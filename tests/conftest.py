@@ -18,7 +18,8 @@ from typing import Any  # noqa: E402
 import pytest  # noqa: E402
 
 from almagest.database.migrate import migrate  # noqa: E402
-from infra.local.gateway import Gateway, Keys  # noqa: E402
+from infra.local.gateway import Gateway  # noqa: E402
+from infra.local.keys import Keys  # noqa: E402
 from infra.local.postgres import Postgres  # noqa: E402
 from infra.local.postgrest import Postgrest, find_postgrest  # noqa: E402
 from tests.support import Database, clone  # noqa: E402

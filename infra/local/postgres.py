@@ -21,6 +21,7 @@ import psycopg
 
 from infra.local.errors import StackError
 from infra.local.ports import LOOPBACK, free_port, is_free
+from infra.local.processes import Recorded, end, wait
 
 SUPERUSER = "supabase_admin"
 ROLES = (SUPERUSER, "postgres", "authenticator")
@@ -201,14 +202,9 @@ class Postgres:
         """End what runs on these data since a killed run, postmaster first, then orphaned back ends."""
         if (postmaster := self._postmaster()) is not None:
             postmaster.send_signal(signal.SIGINT)  # a fast shutdown, which waits for no client
-            _, alive = psutil.wait_procs([postmaster], timeout=10)
-            for process in alive:
-                process.kill()
-        orphans = [process for process in psutil.process_iter() if _is_ours(process, self.data)]
-        for process in orphans:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(orphans, timeout=10)
+            wait([Recorded.of(postmaster.pid)], 10)
+        orphans = [Recorded.of(process.pid) for process in psutil.process_iter() if _is_ours(process, self.data)]
+        end(orphans, grace=1)
         # The number in it may be another program's by now, which would make Postgres refuse to start.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 

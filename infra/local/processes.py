@@ -1,5 +1,7 @@
 """Processes that the stack starts: remembered well enough that a later run can end them, and nobody else's."""
 
+import signal
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -42,12 +44,25 @@ class Recorded:
 
 def end(recorded: Iterable[Recorded], *, grace: float = GRACE_SECONDS) -> None:
     """Ask those of the processes that still run to end, and end them after `grace` seconds."""
-    running = [process for each in recorded if (process := each.process())]
-    for process in running:
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
-    _, stubborn = psutil.wait_procs(running, timeout=grace)
-    for process in stubborn:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(stubborn, timeout=grace)
+    processes = list(recorded)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for each in processes:
+            if process := each.process():
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+        if wait(processes, grace):
+            return
+
+
+def wait(recorded: Iterable[Recorded], seconds: float) -> bool:
+    """Wait until none of the processes runs; return whether that came to pass in time.
+
+    One that has ended but that its parent has not asked about yet (a zombie) does not run.
+    """
+    processes = list(recorded)
+    until = time.monotonic() + seconds
+    while any(each.process() for each in processes):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True

@@ -15,8 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-import psutil
-
 from almagest.database.sql_files import MigrationError
 from almagest.problems import Problem
 from almagest.settings import Settings
@@ -28,7 +26,7 @@ from infra.local.ports import is_free
 from infra.local.postgres import Postgres
 from infra.local.postgrest import Postgrest, find_postgrest
 from infra.local.prepare import create_owner, migrate
-from infra.local.processes import Recorded, end
+from infra.local.processes import end
 from infra.local.scheduler import Scheduler
 from infra.local.state import Running, StateDirectory
 from infra.local.template import Function, TemplateError, read_template
@@ -335,17 +333,13 @@ def stop(settings: Settings) -> bool:
     """Stop the stack of a directory and what a killed one left; return whether one ran."""
     state = StateDirectory(settings.directory)
     supervisor = state.supervisor()
-    process = supervisor.process() if supervisor else None
-    if process is not None:
-        process.terminate()
-        with suppress(psutil.TimeoutExpired):
-            process.wait(STOP_SECONDS)
-        end([Recorded(process.pid, process.create_time())] if process.is_running() else [])
+    if supervisor is not None:
+        end([supervisor], grace=STOP_SECONDS)
     if state.path.exists():
         with state.lock():
             state.clear()
             Postgres(state.path / "postgres").stop()
-    return process is not None
+    return supervisor is not None
 
 
 def main() -> int:

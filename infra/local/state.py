@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.errors import StackError
-from infra.local.gateway import Keys
+from infra.local.keys import Keys
 from infra.local.processes import Recorded, end
 
 

