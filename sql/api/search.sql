@@ -1,6 +1,6 @@
 -- Searches by words and meaning, and records how it answered.
 --   request  {query, embedding: '[…]' or null, model, degraded_reason, k, profile, filters, include_archived, explain,
---            request_id}; filters as in engine.item_matches
+--            request_id}; filters as in engine.matching_items
 --   returns  {mode, degraded_reason, results: [{id, kind, type, title, snippet, source_ref, metadata, tags, agent_name,
 --            conversation, created_at, relevance, scores: {hybrid, vector, keyword, metadata, strength, final}}],
 --            trace_id, explain}

@@ -9,7 +9,7 @@ $$;
 
 -- terms    of engine.query_terms
 -- states   which item states take part
--- filters  see engine.item_matches; '{}' for none
+-- filters  see engine.matching_items; '{}' for none
 -- b        length normalisation, 0..1
 -- Returns every chunk that holds a term: score >= 0, higher is better. Document frequencies are counted over what the
 -- caller may see, so that a hidden row's words do not show in a score. Costs a bitmap scan a term.
@@ -38,6 +38,6 @@ language sql stable as $$
         / (m.frequency + 1.2::float8 * (1::float8 - b + b * m.length / p.average_length))
     ) as score
     from matched as m, partition as p
-    where filters = '{}' or engine.item_matches(m.item_id, filters)
+    where filters = '{}' or m.item_id in (select engine.matching_items(c, filters))
     group by m.chunk_id, m.item_id
 $$;

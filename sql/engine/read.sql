@@ -2,21 +2,28 @@
 -- engine.enter has set. The engine hands over ids; rows that the policies hide do not come back.
 set role almagest_reader;
 
-create or replace function engine.item_summary(i almagest.items)
-returns jsonb language sql stable as $$
-    select jsonb_build_object(
-        'id', (i).id, 'kind', (i).kind, 'type', (i).type, 'title', (i).title, 'source_ref', (i).source_ref,
-        'metadata', (i).metadata,
-        'tags', (
-            select coalesce(jsonb_agg(distinct t.tag order by t.tag), '[]')
-            from almagest.item_tags as t where t.item_id = (i).id
-        ),
-        'agent_name', (i).agent_name,
-        'conversation', case when (i).conversation_id is not null then
-            jsonb_build_object('id', (i).conversation_id, 'position', (i).conversation_position)
+-- A time as JSON has it: ISO 8601 in UTC.
+create or replace function engine.utc(at timestamptz)
+returns text language sql immutable parallel safe as $$
+    select to_char(at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+$$;
+
+-- What every answer about an item says of it, for those of the given items that the caller may see.
+create or replace function engine.item_summaries(ids uuid[])
+returns table (item_id uuid, summary jsonb) language sql stable as $$
+    select i.id, jsonb_build_object(
+        'id', i.id, 'kind', i.kind, 'type', i.type, 'title', i.title, 'source_ref', i.source_ref,
+        'metadata', i.metadata, 'tags', coalesce(tagged.tags, '[]'), 'agent_name', i.agent_name,
+        'conversation', case when i.conversation_id is not null then
+            jsonb_build_object('id', i.conversation_id, 'position', i.conversation_position)
         end,
-        'created_at', to_char((i).created_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+        'created_at', engine.utc(i.created_at)
     )
+    from almagest.items as i
+    left join lateral (
+        select jsonb_agg(distinct t.tag order by t.tag) as tags from almagest.item_tags as t where t.item_id = i.id
+    ) as tagged on true
+    where i.id = any(ids)
 $$;
 
 -- ranked: [{item_id, chunk_id, hybrid, vector, keyword, metadata, strength, final}], best first.
@@ -24,7 +31,7 @@ $$;
 create or replace function engine.read_results(ranked jsonb, knobs jsonb)
 returns jsonb language sql stable security definer set search_path = '' as $$
     select coalesce(jsonb_agg(
-        engine.item_summary(i) || jsonb_build_object(
+        i.summary || jsonb_build_object(
             'snippet', left(k.text, 400),
             'relevance', engine.relevance_class(r.hybrid, knobs),
             'scores', jsonb_build_object(
@@ -38,22 +45,24 @@ returns jsonb language sql stable security definer set search_path = '' as $$
         place int, item_id uuid, chunk_id bigint, hybrid float8, vector float8, keyword float8, metadata float8,
         strength float8, final float8
     )
-    join almagest.items as i on i.id = r.item_id
+    join engine.item_summaries(array(
+        select (ids ->> 'item_id')::uuid from jsonb_array_elements(ranked) as ids
+    )) as i on i.item_id = r.item_id
     join almagest.chunks as k on k.id = r.chunk_id
 $$;
 
 -- One item, whole; null where there is none that the caller may see. Provisional items are for those who review them.
 create or replace function engine.read_item(item uuid)
 returns jsonb language sql stable security definer set search_path = '' as $$
-    select engine.item_summary(i) || jsonb_build_object(
+    select s.summary || jsonb_build_object(
         'summary', i.summary, 'content', i.content, 'origin', i.origin, 'scope', i.scope, 'state', i.state,
         'private', i.user_id is not null, 'importance', i.priority, 'tier', i.tier, 'evergreen', i.evergreen,
         'version', i.version, 'index_status', i.index_status, 'index_error', i.index_error,
-        'updated_at', to_char(i.updated_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-        'occurred_at', to_char(i.occurred_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+        'updated_at', engine.utc(i.updated_at), 'occurred_at', engine.utc(i.occurred_at)
     )
     from almagest.items as i
-    where i.id = item and (i.state <> 'provisional' or (engine.current_caller()).manages)
+    join engine.item_summaries(array[item]) as s on s.item_id = i.id
+    where (i.state <> 'provisional' or (engine.current_caller()).manages)
 $$;
 
 -- A page of an item's chunks in order, after a position.

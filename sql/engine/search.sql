@@ -19,12 +19,20 @@ language sql immutable parallel safe as $$
         end
 $$;
 
--- How well an item's own attributes match: the share of the query's terms that stand in its title, tags or origin.
-create or replace function engine.metadata_score(terms text[], title text, tags text[], origin text)
-returns float8 language sql immutable parallel safe as $$
-    select count(*) filter (where term = any(tsvector_to_array(attributes)))::float8 / greatest(count(*), 1)
-    from unnest(terms) as term,
-        engine.tokenise(concat_ws(' ', title, array_to_string(tags, ' '), origin)) as attributes
+-- How well items' own attributes match: the share of the query's terms that stand in the title, tags or origin, 0..1.
+create or replace function engine.metadata_scores(terms text[], items uuid[])
+returns table (item_id uuid, score float8) language sql stable as $$
+    select i.id, (
+        select count(*) from unnest(terms) as term where term = any(tsvector_to_array(attributes.own_terms))
+    )::float8 / greatest(cardinality(terms), 1)
+    from almagest.items as i
+    cross join lateral (
+        select engine.tokenise(concat_ws(
+            ' ', i.title, (select string_agg(t.tag, ' ') from almagest.item_tags as t where t.item_id = i.id), i.origin
+        )) as own_terms
+        offset 0 -- once an item, not once a term
+    ) as attributes
+    where i.id = any(items)
 $$;
 
 create or replace function engine.relevance_class(hybrid float8, knobs jsonb)
@@ -38,7 +46,7 @@ $$;
 
 -- terms, query, model, mode  what is asked, and which legs answer
 -- Returns every candidate item above the floor, best first, with its best chunk and its scores (all 0..1, higher is
--- better; keyword and vector null where that leg did not run).
+-- better; keyword and vector null where that leg did not run, metadata null where it has no weight).
 create or replace function engine.rank_items(
     c engine.caller, terms text[], query @extschema:vector@.halfvec, model smallint, mode text,
     states text[], filters jsonb, knobs jsonb
@@ -55,7 +63,7 @@ language sql stable as $$
     ),
     -- the other leg's cosine decides little for the weakest of many keyword hits
     best_keyword_hits as (
-        select * from keyword_hits order by score desc, chunk_id limit 500
+        select * from keyword_hits order by score desc, chunk_id limit 300
     ),
     vector_hits as materialized (
         select v.chunk_id, v.item_id, v.similarity
@@ -97,19 +105,24 @@ language sql stable as $$
             + case when mode <> 'lexical' then (knobs ->> 'vector_weight')::float8 else 0 end
             + (knobs ->> 'metadata_weight')::float8 as total
     ),
+    types as materialized (
+        select t.name, t.strength_floor from engine.item_types((c).org_id) as t
+    ),
     weighed as (
         select
-            b.*, m.metadata, (i.user_id is not null) as own, i.updated_at,
-            least(1, (b.legs + m.metadata * (knobs ->> 'metadata_weight')::float8) / nullif(w.total, 0)) as hybrid,
+            b.*, m.score as metadata, (i.user_id is not null) as own, i.updated_at,
+            least(1, (b.legs + coalesce(m.score, 0) * (knobs ->> 'metadata_weight')::float8) / nullif(w.total, 0))
+            as hybrid,
             engine.strength(s.starting_strength, t.strength_floor, i.evergreen) as strength
         from best_chunks as b
         join almagest.items as i on i.id = b.item_id
         left join almagest.strength_signals as s on s.item_id = b.item_id
-        left join lateral engine.item_type((c).org_id, i.type) as t on true
-        cross join lateral engine.metadata_score(
-            terms, i.title, array(select g.tag from almagest.item_tags as g where g.item_id = i.id), i.origin
-        ) as m (metadata)
+        left join types as t on t.name = i.type
         cross join weights as w
+        -- reading an item's attributes costs more than all else here
+        left join engine.metadata_scores(terms, case
+            when (knobs ->> 'metadata_weight')::float8 > 0 then array(select h.item_id from best_chunks as h)
+        end) as m on m.item_id = b.item_id
         -- the predicate once more, on the item itself: what a chunk's copy says may be older
         where engine.visible(c, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and i.state = any(states)
     )
@@ -144,14 +157,21 @@ begin
     perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '60', true);
     how := engine.search_mode(terms, vector is not null, model is not null, request ->> 'degraded_reason');
 
-    select coalesce(jsonb_agg(to_jsonb(r) order by r.place) filter (where r.place <= (request ->> 'k')::int), '[]'), count(*)
-    into ranked, found
-    from (
+    with all_ranked as materialized (
         select row_number() over () as place, item.*
         from engine.rank_items(c, terms, vector, model, how.mode, states, filters, knobs) as item
-    ) as r;
+    ),
+    best as (
+        select * from all_ranked where place <= (request ->> 'k')::int
+    )
+    select
+        (select count(*) from all_ranked),
+        coalesce(jsonb_agg(to_jsonb(b) || jsonb_build_object('metadata', m.score) order by b.place), '[]')
+    into found, ranked
+    from best as b
+    join engine.metadata_scores(terms, array(select item_id from best)) as m on m.item_id = b.item_id;
 
-    results := engine.read_results(ranked, knobs);
+    results := engine.read_results(ranked, terms, knobs);
     trace_id := engine.record_retrieval(
         c, purpose, request, profile, how.mode, how.reason, found, results,
         jsonb_build_object('terms', cardinality(terms), 'knobs', knobs, 'filters', filters)

@@ -4,11 +4,11 @@ returns float8 language sql immutable parallel safe as $$
     select least(1, greatest(0.05, starting, type_floor, case when evergreen then 0.5 end))::float8
 $$;
 
--- The row of a type for an org: its own before the built-in one; no row where neither exists.
-create or replace function engine.item_type(org uuid, type text)
+-- The types of an org: the built-in ones, each replaced by the org's own of the same name, and what the org added.
+create or replace function engine.item_types(org uuid)
 returns setof almagest.item_types language sql stable as $$
-    select t.* from almagest.item_types as t
-    where t.name = type and (t.org_id = org or t.org_id is null)
-    order by t.org_id nulls last
-    limit 1
+    select distinct on (t.name) t.*
+    from almagest.item_types as t
+    where t.org_id = org or t.org_id is null
+    order by t.name, t.org_id nulls last
 $$;

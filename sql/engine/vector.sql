@@ -46,8 +46,9 @@ $$;
 
 -- query       of unit length or not: cosine
 -- threshold   weakest similarity that enters, 0..1
--- Returns the nearest chunks that the caller may see and that match: similarity 0..1, higher is better. The index scan
--- goes on until enough rows have passed the filters (iterative scan), so a small org in a large table loses nothing.
+-- Returns the nearest chunks that the caller may see and that match: similarity 0..1, higher is better. Without filters
+-- the index scan goes on until enough rows are visible (iterative scan), so a small org in a large table loses nothing;
+-- with filters the rows that match are compared one by one, so nothing that matches is missed.
 create or replace function engine.vector_leg(
     c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], filters jsonb,
     threshold float8, candidates int
@@ -55,20 +56,35 @@ create or replace function engine.vector_leg(
 returns table (chunk_id bigint, item_id uuid, similarity float8)
 language plpgsql stable as $$
 begin
-    return query
-    select nearest.chunk_id, nearest.item_id, 1::float8 - nearest.distance
-    from (
-        select e.chunk_id, e.item_id, e.vector operator(@extschema:vector@.<=>) query as distance
-        from almagest.embeddings as e
+    if filters = '{}' then
+        return query
+        select nearest.chunk_id, nearest.item_id, 1::float8 - nearest.distance
+        from (
+            select e.chunk_id, e.item_id, e.vector operator(@extschema:vector@.<=>) query as distance
+            from almagest.embeddings as e
+            where e.model_id = model
+                and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
+                and e.state = any(states)
+            order by e.vector operator(@extschema:vector@.<=>) query
+            limit candidates
+        ) as nearest
+        where 1::float8 - nearest.distance >= threshold
+        order by nearest.distance, nearest.chunk_id;
+    else
+        return query
+        select e.chunk_id, e.item_id, compared.similarity
+        from engine.matching_items(c, filters) as matching (item_id)
+        join almagest.embeddings as e on e.item_id = matching.item_id
+        cross join lateral (
+            select 1::float8 - (e.vector operator(@extschema:vector@.<=>) query) as similarity offset 0
+        ) as compared
         where e.model_id = model
             and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
             and e.state = any(states)
-            and (filters = '{}' or engine.item_matches(e.item_id, filters))
-        order by e.vector operator(@extschema:vector@.<=>) query
-        limit candidates
-    ) as nearest
-    where 1::float8 - nearest.distance >= threshold
-    order by nearest.distance, nearest.chunk_id;
+            and compared.similarity >= threshold
+        order by compared.similarity desc, e.chunk_id
+        limit candidates;
+    end if;
 end
 $$;
 

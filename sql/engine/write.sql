@@ -36,7 +36,7 @@ returns almagest.item_types language plpgsql stable as $$
 declare
     known almagest.item_types;
 begin
-    select t.* into known from engine.item_type((c).org_id, type) as t;
+    select t.* into known from engine.item_types((c).org_id) as t where t.name = type;
     if known.name is null then
         perform engine.problem(422, 'unknown_type', format('There is no item type %L.', type));
     end if;
