@@ -171,7 +171,7 @@ begin
     from best as b
     join engine.metadata_scores(terms, array(select item_id from best)) as m on m.item_id = b.item_id;
 
-    results := engine.read_results(ranked, terms, knobs);
+    results := engine.read_results(ranked, knobs);
     trace_id := engine.record_retrieval(
         c, purpose, request, profile, how.mode, how.reason, found, results,
         jsonb_build_object('terms', cardinality(terms), 'knobs', knobs, 'filters', filters)
