@@ -1,0 +1,291 @@
+"""`almagest stack`: what it starts, what it says when something is in the way, and that nothing of it stays."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from infra.local.ports import free_port
+
+ALMAGEST = [sys.executable, "-c", "from almagest.cli import main; main()"]
+
+
+@dataclass
+class Place:
+    """A directory and a port for a stack, and the environment that names them."""
+
+    directory: Path
+    environment: dict[str, str]
+
+    @property
+    def port(self) -> str:
+        return self.environment["ALMAGEST_PORT"]
+
+    def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*ALMAGEST, "stack", *arguments],
+            env=self.environment | more,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+
+    def popen(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*ALMAGEST, "stack", *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("status", "--json").stdout)
+        return found
+
+    def processes(self) -> list[psutil.Process]:
+        """All that runs for this stack: the supervisor, its children, and Postgres, which is nobody's child."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                ours = process.environ().get("ALMAGEST_DIR") == str(self.directory)
+                if ours or Path(process.cwd()).is_relative_to(self.directory):
+                    found += [process, *process.children(recursive=True)]
+        return found
+
+
+@pytest.fixture
+def place(tmp_path: Path, postgrest_program: Path) -> Iterator[Place]:
+    directory = tmp_path / "stack"
+    environment = {
+        **os.environ,
+        "PATH": f"{postgrest_program.parent}:{os.environ['PATH']}",
+        "ALMAGEST_DIR": str(directory),
+        "ALMAGEST_PORT": str(free_port()),
+    }
+    place = Place(directory, environment)
+    yield place
+    place.run("stop")
+    assert gone(place.processes())
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if not any(is_running(process) for process in processes):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def is_running(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def one_sentence(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len([line for line in lines if line.startswith("Error")]) == 1
+    return lines[-1]
+
+
+def test_start_status_and_stop(place: Place) -> None:
+    assert place.status()["running"] is False
+    started = place.run("start", "--json")
+    assert started.returncode == 0, started.stderr
+    status = place.status()
+    assert status == json.loads(started.stdout)
+    assert status["running"] is True
+    assert (place.directory / "stack.json").stat().st_mode & 0o077 == 0
+    headers = {"Authorization": f"Bearer {status['key']}"}
+    written = httpx.post(
+        f"{status['url']}/v1/write/memories", json={"content": "We deploy on Tuesdays."}, headers=headers, timeout=60
+    )
+    assert written.status_code == 201, written.text
+    processes = place.processes()
+    assert {"postgres", "postgrest"} <= {process.name() for process in processes}
+    stopped = place.run("stop")
+    assert stopped.returncode == 0
+    assert gone(processes)
+    assert place.status()["running"] is False
+
+    began = time.monotonic()
+    assert place.run("start").returncode == 0
+    assert time.monotonic() - began < 10
+    again = place.status()
+    assert again["key"] == status["key"]
+    found = httpx.post(f"{again['url']}/v1/search", json={"query": "deploy"}, headers=headers, timeout=60).json()
+    assert [result["id"] for result in found["results"]] == [written.json()["id"]]
+
+
+def test_a_killed_stack_is_cleared_up_by_the_next_start(place: Place) -> None:
+    assert place.run("start").returncode == 0
+    first = place.status()
+    processes = place.processes()
+    os.kill(first["pid"], signal.SIGKILL)
+    assert place.status()["running"] is False
+    assert place.run("start").returncode == 0
+    second = place.status()
+    assert second["running"] is True
+    assert second["key"] == first["key"]
+    assert gone(processes)
+
+
+def test_stop_clears_up_after_a_killed_stack(place: Place) -> None:
+    assert place.run("start").returncode == 0
+    processes = place.processes()
+    os.kill(place.status()["pid"], signal.SIGKILL)
+    assert place.run("stop").returncode == 0
+    assert gone(processes)
+
+
+def test_what_ends_by_itself_is_started_again(place: Place) -> None:
+    assert place.run("start").returncode == 0
+    status = place.status()
+    victims = [process for process in place.processes() if process.name() in ("postgres", "postgrest")]
+    for process in victims:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        answer = httpx.post(
+            f"{status['url']}/v1/search",
+            json={"query": "deploy"},
+            headers={"Authorization": f"Bearer {status['key']}"},
+            timeout=60,
+        )
+        if answer.status_code == 200:
+            return
+        assert answer.status_code == 503
+        time.sleep(0.2)
+    pytest.fail("The stack did not recover.")
+
+
+def test_up_answers_a_question_and_ctrl_c_ends_everything(place: Place) -> None:
+    process = place.popen("up")
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if "Serving until Ctrl-C" in line:
+            break
+    shown = "".join(lines)
+    assert "Read in" in shown
+    assert f"http://127.0.0.1:{place.port}" in shown
+    curl = shlex.split(next(line for line in lines if line.startswith("curl ")))
+    headers = dict(value.split(": ", 1) for flag, value in zip(curl, curl[1:], strict=False) if flag == "-H")
+    url, data = curl[2], curl[curl.index("-d") + 1]
+    answer = httpx.post(url, content=data, headers=headers, timeout=60)
+    assert answer.status_code == 200
+    assert answer.json()["results"]
+
+    second = place.run("up")
+    assert f"A stack is running in {place.directory} already" in one_sentence(second)
+
+    processes = place.processes()
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 0
+    process.stdout.close()
+    assert gone(processes)
+
+
+@pytest.mark.parametrize("seconds", [0.4, 0.9, 1.5, 2.2])
+def test_ctrl_c_during_the_start_leaves_nothing(place: Place, seconds: float) -> None:
+    process = place.popen("up")
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert "Traceback" not in said or seconds < 0.9, said
+    assert gone(place.processes())
+
+
+def test_a_taken_port_is_named_with_its_holder(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", int(place.port))):
+        sentence = one_sentence(place.run("start"))
+    assert f"Port {place.port} is in use by" in sentence
+    assert f"(pid {os.getpid()})" in sentence
+    assert "ALMAGEST_PORT" in sentence
+
+
+def test_a_missing_npm_is_named(place: Place) -> None:
+    sentence = one_sentence(place.run("start", PATH="/nonexistent"))
+    assert "Neither npm nor postgrest is on PATH" in sentence
+    assert "install npm" in sentence
+
+
+def test_a_full_disk_is_named(place: Place) -> None:
+    place.directory.mkdir()
+    (place.directory / "run.new").symlink_to("/dev/full")
+    sentence = one_sentence(place.run("start"))
+    assert f"The disk that holds {place.directory} is full" in sentence
+
+
+def test_a_directory_that_cannot_be_written_is_named(place: Place) -> None:
+    place.directory.write_text("a file")
+    for command in ("start", "up"):
+        assert f"{place.directory} cannot be written" in one_sentence(place.run(command))
+    place.directory.unlink()
+
+
+def test_half_a_project_is_refused(place: Place) -> None:
+    sentence = one_sentence(place.run("start", SUPABASE_URL="http://127.0.0.1:9"))
+    assert "DATABASE_URL and SUPABASE_SECRET_KEY not" in sentence
+
+
+def test_a_real_project_replaces_the_local_one(place: Place, tmp_path: Path) -> None:
+    assert place.run("start").returncode == 0
+    project = place.status()
+    other = Place(
+        tmp_path / "other",
+        place.environment
+        | {
+            "ALMAGEST_DIR": str(tmp_path / "other"),
+            "ALMAGEST_PORT": str(free_port()),
+            "SUPABASE_URL": project["supabase_url"],
+            "SUPABASE_SECRET_KEY": project["supabase_key"],
+            "DATABASE_URL": project["database_url"],
+            "ALMAGEST_KEY": project["key"],
+        },
+    )
+    process = other.popen("up")
+    assert process.stdout is not None
+    shown = []
+    for line in process.stdout:
+        shown.append(line)
+        if "Serving until Ctrl-C" in line:
+            break
+    try:
+        assert not any("Read in" in line or "Postgres" in line for line in shown)
+        assert not (other.directory / "postgres").exists()
+        answer = httpx.post(
+            f"http://127.0.0.1:{other.port}/v1/search",
+            json={"query": "stack"},
+            headers={"Authorization": f"Bearer {project['key']}"},
+            timeout=60,
+        )
+        assert answer.json()["results"] == []
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        process.stdout.close()
+    assert gone(other.processes())
