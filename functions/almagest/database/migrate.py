@@ -165,7 +165,8 @@ def _message(error: psycopg.Error) -> str:
 
 def _lock(connection: Connection, report: Report) -> None:
     """Take the lock that serialises runs, and settings that a project may have made too narrow."""
-    connection.execute("select set_config('statement_timeout', '0', false), set_config('search_path', '', false)")
+    for name, value in {"search_path": "", "statement_timeout": "0", "lock_timeout": "0"}.items():
+        connection.execute("select set_config(%s, %s, false)", (name, value))
     if not _value(connection, "select pg_try_advisory_lock(%s)", _LOCK):
         report("another migration is running: waiting for it")
         connection.execute("select pg_advisory_lock(%s)", (_LOCK,))
