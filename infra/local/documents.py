@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
+from infra.local import ROOT
 from infra.local.errors import StackError
 
-ROOT = Path(__file__).resolve().parents[2]
 # About as many characters as the write function indexes before it answers.
 BATCH_CHARACTERS = 40_000
 

@@ -7,9 +7,7 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import TypeVar
 from almagest.database.sql_files import MigrationError
 from almagest.problems import Problem
 from almagest.settings import Settings
-from infra.local.documents import ROOT
+from infra.local import ROOT
 from infra.local.emulator import Emulator, port_taken
 from infra.local.errors import StackError, disk_faults
 from infra.local.gateway import Gateway
@@ -26,7 +24,6 @@ from infra.local.ports import is_free
 from infra.local.postgres import Postgres
 from infra.local.postgrest import Postgrest, find_postgrest
 from infra.local.prepare import create_owner, migrate
-from infra.local.processes import end
 from infra.local.scheduler import Scheduler
 from infra.local.state import Running, StateDirectory
 from infra.local.template import Function, TemplateError, read_template
@@ -34,7 +31,6 @@ from infra.local.template import Function, TemplateError, read_template
 TEMPLATE = ROOT / "template.yaml"
 SECRET = "local"  # noqa: S105 - the name of a secret
 WATCH_SECONDS = 1.0
-STOP_SECONDS = 30
 _KEY_NOTE = "key"
 
 Report = Callable[[str], None]
@@ -291,55 +287,6 @@ async def _serve(stack: Stack, then: Callable[[Running], None]) -> None:
 async def _start(stack: Stack, then: Callable[[Running], None]) -> None:
     running = await stack.start()
     await asyncio.to_thread(then, running)
-
-
-def start_detached(settings: Settings) -> Running:
-    """Start a stack that outlives this process, and return when it serves.
-
-    Raises
-    ------
-    StackError
-        With the sentence that the stack ended with.
-    """
-    state = StateDirectory(settings.directory)
-    with disk_faults(state.path):
-        state.make()
-        log = state.logs / "stack.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", __spec__.name],
-                cwd=ROOT,
-                env=os.environ | {"ALMAGEST_DIR": str(state.path)},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        try:
-            while process.poll() is None:
-                running = state.running()
-                if running and running.pid == process.pid:
-                    return running
-                time.sleep(0.05)
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-    said = log.read_text(errors="replace").strip().splitlines()
-    raise StackError(said[-1] if said else f"The stack ended without a word; see {log}.")
-
-
-def stop(settings: Settings) -> bool:
-    """Stop the stack of a directory and what a killed one left; return whether one ran."""
-    state = StateDirectory(settings.directory)
-    supervisor = state.supervisor()
-    if supervisor is not None:
-        end([supervisor], grace=STOP_SECONDS)
-    if state.path.exists():
-        with state.lock():
-            state.clear()
-            Postgres(state.path / "postgres").stop()
-    return supervisor is not None
 
 
 def main() -> int:

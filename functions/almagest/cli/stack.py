@@ -35,7 +35,7 @@ def up() -> None:
 def start(as_json: Json = False) -> None:
     """Start the stack in the background, and return when it serves."""
     with _faults_told():
-        from infra.local.stack import start_detached
+        from infra.local.control import start_detached
         from infra.local.state import StateDirectory
 
         settings = read_environment()
@@ -47,7 +47,7 @@ def start(as_json: Json = False) -> None:
 def stop() -> None:
     """Stop the stack, with everything it started."""
     with _faults_told():
-        from infra.local.stack import stop as run
+        from infra.local.control import stop as run
 
         settings = read_environment()
         was_running = run(settings)
