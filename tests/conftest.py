@@ -22,6 +22,7 @@ from infra.local.gateway import Gateway  # noqa: E402
 from infra.local.keys import Keys  # noqa: E402
 from infra.local.postgres import Postgres  # noqa: E402
 from infra.local.postgrest import Postgrest, find_postgrest  # noqa: E402
+from tests.stack import Stack, own_stack  # noqa: E402
 from tests.support import Database, clone  # noqa: E402
 
 
@@ -100,3 +101,10 @@ def supabase_over(
             return Supabase(gateway.url, keys, cluster.url(database=database))
 
         yield serve
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A whole stack of the session's own, with an org and its owner's key."""
+    with own_stack(tmp_path_factory.mktemp("stack")) as running:
+        yield running

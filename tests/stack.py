@@ -1,0 +1,57 @@
+"""A whole local stack for tests and benchmarks, as `almagest stack start` makes it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.local.ports import free_port
+
+# This interpreter's command, whether or not its script is on the PATH.
+ALMAGEST = (sys.executable, "-c", "from almagest.cli import main; main()")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack that serves.
+
+    Attributes
+    ----------
+    url
+        Of the function URLs.
+    key
+        An owner's API key.
+    environment
+        What a command needs to act on this stack and on no other.
+    """
+
+    url: str
+    key: str
+    environment: dict[str, str]
+
+    def almagest(self, *words: str) -> str:
+        """Run a command of the CLI, and return what it prints."""
+        return _almagest(words, self.environment)
+
+
+@contextmanager
+def own_stack(directory: Path) -> Iterator[Stack]:
+    """Run a stack that keeps its data in a directory, as long as the context lasts."""
+    # Nothing of a real project may reach it: that project would be filled with test data.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SUPABASE_", "ALMAGEST_"))}
+    kept.pop("DATABASE_URL", None)
+    environment = kept | {"ALMAGEST_DIR": str(directory), "ALMAGEST_PORT": str(free_port())}
+    try:
+        running = json.loads(_almagest(("stack", "start", "--json"), environment))
+        yield Stack(running["url"], running["key"], environment)
+    finally:
+        _almagest(("stack", "stop"), environment)
+
+
+def _almagest(words: tuple[str, ...], environment: dict[str, str]) -> str:
+    done = subprocess.run([*ALMAGEST, *words], env=environment, stdout=subprocess.PIPE, check=True, text=True)
+    return done.stdout
