@@ -327,10 +327,18 @@ def test_an_old_extension_is_an_error(url: str, superuser_url: str, folder: Path
         migrate(url, directory=_write(folder, BOTH))
 
 
-def test_a_role_without_rights_is_told_so(cluster: Postgres, url: str, folder: Path, with_vector: None) -> None:
+def test_a_role_that_row_level_security_binds_is_told_so(
+    cluster: Postgres, url: str, folder: Path, with_vector: None
+) -> None:
     name = url.rpartition("/")[2]
-    with pytest.raises(MigrationError, match=r"permission denied.*migrate as the role that owns"):
+    with pytest.raises(MigrationError, match=r"bound by row level security: .*BYPASSRLS"):
         migrate(cluster.url("authenticator", database=name), directory=_write(folder, BOTH))
+
+
+def test_a_role_without_rights_is_told_so(superuser_url: str, folder: Path, with_vector: None) -> None:
+    as_service = f"{superuser_url}?options=-c%20role%3Dservice_role"
+    with pytest.raises(MigrationError, match=r"permission denied.*migrate as the role that owns"):
+        migrate(as_service, directory=_write(folder, BOTH))
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,9 @@ where p.pronamespace::regnamespace::text in ('engine', 'dashboard', 'api')
 order by 1
 """
 
-_ADVICE_RIGHTS = "migrate as the role that owns Almagest's schemas and may create roles (Supabase: postgres)"
+_ADVICE_RIGHTS = (
+    "migrate as the role that owns Almagest's schemas, may create roles and has BYPASSRLS (Supabase: postgres)"
+)
 
 Report = Callable[[str], None]
 Connection = psycopg.Connection[tuple[object, ...]]
@@ -125,6 +127,7 @@ def migrate(database_url: str, report: Report = lambda _: None, *, directory: Pa
     migrations = read_migrations(directory)
     with _session(database_url) as connection:
         _lock(connection, report)
+        _require_rights(connection)
         schema = _extension_schema(connection, report)
         applied = _apply_migrations(connection, migrations, schema, report)
         code = [SqlFile(file.path, render(file.text, schema)) for file in read_code(directory)]
@@ -172,6 +175,19 @@ def _lock(connection: Connection, report: Report) -> None:
         connection.execute("select pg_advisory_lock(%s)", (_LOCK,))
     # Rather give up than make every reader queue behind a migration that waits for a table.
     connection.execute("select set_config('lock_timeout', '10s', false)")
+
+
+def _require_rights(connection: Connection) -> None:
+    """The API's functions run as the role that owns them, and every table has row level security forced."""
+    passes = "select rolbypassrls or rolsuper from pg_roles where rolname = current_user"
+    if not _value(connection, passes):
+        raise MigrationError(f"this role is bound by row level security: {_ADVICE_RIGHTS}")
+    missing = (
+        "select string_agg(name, ', ') from unnest(array['anon', 'authenticated', 'service_role']) as name "
+        "where to_regrole(name) is null"
+    )
+    if roles := _value(connection, missing):
+        raise MigrationError(f"this database lacks the roles of a Supabase project: {roles}")
 
 
 def _extension_schema(connection: Connection, report: Report) -> str:
