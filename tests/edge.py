@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
@@ -58,7 +58,7 @@ class FakeEmbedder:
     def embed_query(self, text: str) -> list[float]:
         return self.embed_passages([text])[0]
 
-    def embed_passages(self, texts: list[str]) -> list[list[float]]:
+    def embed_passages(self, texts: Sequence[str]) -> list[list[float]]:
         from almagest.embedding.embedder import EmbeddingUnavailable
 
         if self.reason:

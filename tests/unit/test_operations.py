@@ -2,6 +2,8 @@
 
 import logging
 import re
+import time
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,7 +15,7 @@ from almagest.models.caller import Caller
 from almagest.models.identity import AdminRequest, KeyCreate, OrgCreate
 from almagest.models.search import SearchRequest
 from almagest.models.write import BatchResult, BatchWrite, ItemUpdate, MemoryWrite, Pin, Refused, WriteResult
-from almagest.operations import identity
+from almagest.operations import identity, vectors
 from almagest.operations.authenticate import authenticate_key, hash_key
 from almagest.operations.bootstrap import bootstrap
 from almagest.operations.items import archive_item, erase_item, pin_item, update_item
@@ -61,6 +63,14 @@ class Invoked:
             raise self.error
 
 
+class SlowEmbedder(FakeEmbedder):
+    """Takes its time."""
+
+    def embed_passages(self, texts: Sequence[str]) -> list[list[float]]:
+        time.sleep(0.03)
+        return super().embed_passages(texts)
+
+
 def with_functions(made: Runtime, functions: Invoked) -> Runtime:
     made.__dict__["functions"] = functions
     return made
@@ -101,6 +111,18 @@ class TestWriteMemory:
         [called] = functions.calls
         assert (called["FunctionName"], called["InvocationType"]) == ("index", "Event")
         assert called["Payload"] == f'{{"org": "{WHO.org}"}}'.encode()
+
+    def test_that_takes_long_is_left_to_the_index_function(self, rpc: FakeRpc, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(vectors, "INLINE_SECONDS", 0.05)
+        monkeypatch.setattr(vectors, "STRIDE", 1)
+        functions = Invoked()
+        made = with_functions(runtime(rpc, SlowEmbedder(), index_function="index"), functions)
+        assert write_memory(made, WHO, MemoryWrite(content="word " * 3000), CALL).index_status == "text_ready"
+        [request] = rpc.requests("write_memories")
+        embedded = [chunk["embedding"] is not None for chunk in request["memories"][0]["chunks"]]
+        assert embedded[0]
+        assert not embedded[-1]
+        assert (request["model"], len(functions.calls)) == ("fake@1", 1)
 
     def test_is_not_left_to_anybody_where_nothing_is_outstanding(self, rpc: FakeRpc) -> None:
         functions = Invoked()

@@ -23,6 +23,10 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def _rounded(number: float) -> float:
+    return round(number, 6)  # a smaller one is none for a database's single precision, but an error
+
+
 def _none_if_empty(text: str) -> str | None:
     return text or None
 
@@ -104,7 +108,7 @@ Slugs = Annotated[list[Slug], Field(max_length=50)]
 Names = Annotated[list[Name], Field(max_length=50)]
 Metadata = Annotated[dict[str, Any], AfterValidator(_metadata)]
 Timestamp = Annotated[datetime, BeforeValidator(_timestamp)]
-Fraction = Annotated[StrictFloat, Field(ge=0, le=1)]
+Fraction = Annotated[StrictFloat, Field(ge=0, le=1), AfterValidator(_rounded)]
 Position = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 Version = Annotated[StrictInt, Field(ge=1, le=INT32_MAX)]
 Flag = StrictBool

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from almagest.operations.vectors import Vectors, passage_text, passages
+from almagest.operations.vectors import passage_text, passages
 from almagest.runtime import Runtime
 
 
@@ -19,7 +19,7 @@ class Chunked:
     model
         Label of the model, or None where there are no vectors.
     deferred
-        Whether the vectors are left to the index function, since there are too many to wait for.
+        Whether vectors are left to the index function.
     """
 
     chunks: list[list[dict[str, Any]]]
@@ -28,13 +28,12 @@ class Chunked:
 
 
 def chunk_all(runtime: Runtime, texts: Sequence[tuple[str | None, str]]) -> Chunked:
-    """Chunk texts, each with its title, and embed all the chunks or none of them."""
+    """Chunk texts, each with its title, and embed the chunks."""
     from almagest.ingestion.chunk import chunk
 
     slices = [(title, chunk(text)) for title, text in texts]
     to_embed = [passage_text(title, piece.text) for title, pieces in slices for piece in pieces]
-    deferred = len(to_embed) > runtime.settings.inline_chunks
-    vectors = Vectors([None] * len(to_embed), None) if deferred else passages(runtime, to_embed)
+    vectors = passages(runtime, to_embed)
     literals = iter(vectors.literals)
     chunks = [
         [
@@ -43,4 +42,4 @@ def chunk_all(runtime: Runtime, texts: Sequence[tuple[str | None, str]]) -> Chun
         ]
         for _, pieces in slices
     ]
-    return Chunked(chunks, vectors.model, deferred)
+    return Chunked(chunks, vectors.model, vectors.deferred)
