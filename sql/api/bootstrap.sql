@@ -3,7 +3,7 @@
 --   returns  {canon: [{id, kind, type, title, content, pinned, private}], contents: {types: [{type, count}],
 --            items: [{id, kind, type, scope, title}]}, search: the answer of api.search or null, trace_id}
 create or replace function api.bootstrap(caller jsonb, request jsonb)
-returns jsonb language plpgsql security definer set search_path = '' set plan_cache_mode = force_custom_plan as $$
+returns jsonb language plpgsql security definer set search_path = '' as $$
 declare
     c engine.caller := engine.enter(caller);
     found jsonb := case

@@ -6,7 +6,7 @@
 --            trace_id, explain}
 --   errors   422 unknown_profile, invalid_vector
 create or replace function api.search(caller jsonb, request jsonb)
-returns jsonb language plpgsql security definer set search_path = '' set plan_cache_mode = force_custom_plan as $$
+returns jsonb language plpgsql security definer set search_path = '' as $$
 begin
     return engine.search(engine.enter(caller), request, 'search');
 end

@@ -18,26 +18,34 @@ create or replace function engine.keyword_leg(
 )
 returns table (chunk_id bigint, item_id uuid, score float8)
 language sql stable as $$
-    with partition as (
+    with asked as materialized (
+        select t.number, engine.term_query(t.term) as query from unnest(terms) with ordinality as t (term, number)
+    ),
+    partition as (
         select count(*)::float8 as size, greatest(avg(l.length), 1)::float8 as average_length
         from almagest.lexical as l
         where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
     ),
+    -- narrow rows: the terms themselves are not carried on
     matched as materialized (
         select
-            l.chunk_id, l.item_id, l.length, t.term,
-            engine.term_frequency(ts_rank('{0,0,0,1}', l.terms, t.query)) as frequency,
-            count(*) over (partition by t.term)::float8 as document_frequency
-        from (select term, engine.term_query(term) as query from unnest(terms) as term) as t
-        join almagest.lexical as l on ts_filter(l.terms, '{a}') @@ t.query
+            l.chunk_id, l.item_id, l.length, a.number,
+            engine.term_frequency(ts_rank('{0,0,0,1}', l.terms, a.query)) as frequency
+        from asked as a
+        join almagest.lexical as l on ts_filter(l.terms, '{a}') @@ a.query
         where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
+    ),
+    weighed as (
+        select d.number, ln(1::float8 + (p.size - d.documents + 0.5::float8) / (d.documents + 0.5::float8)) as idf
+        from (select m.number, count(*)::float8 as documents from matched as m group by m.number) as d, partition as p
     )
     select m.chunk_id, m.item_id, sum(
-        ln(1::float8 + (p.size - m.document_frequency + 0.5::float8) / (m.document_frequency + 0.5::float8))
-        * m.frequency * 2.2::float8
+        w.idf * m.frequency * 2.2::float8
         / (m.frequency + 1.2::float8 * (1::float8 - b + b * m.length / p.average_length))
     ) as score
-    from matched as m, partition as p
+    from matched as m
+    join weighed as w on w.number = m.number
+    cross join partition as p
     where filters = '{}' or m.item_id in (select engine.matching_items(c, filters))
     group by m.chunk_id, m.item_id
 $$;

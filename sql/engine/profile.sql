@@ -11,7 +11,7 @@ returns jsonb language sql immutable parallel safe as $$
         'length_normalisation', 0.75,
         'vector_threshold', 0.2,   -- weaker similarities never enter
         'fused_floor', 0.05,         -- weaker candidates are gone
-        'candidates', 50,           -- of the vector leg
+        'candidates', 50,           -- of each leg, or twice the answer where that is more
         'high', 0.55,               -- relevance classes, on the fused score
         'standard', 0.3,
         'strength_low', 0.6         -- what a strength of 0 multiplies by; 1 multiplies by 1
