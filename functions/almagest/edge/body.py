@@ -21,11 +21,11 @@ def with_text_body(event: dict[str, Any]) -> dict[str, Any]:
     Problem
         400 `invalid_base64` or `invalid_utf8`, 413 `too_large`, 415 `unsupported_media_type`.
     """
-    text = _text(event)
-    if text.strip():
+    raw = _bytes(event)
+    if raw.strip():
         _require_json(event["headers"].get("content-type", ""))
     headers = {**event["headers"], "content-type": "application/json"}
-    return {**event, "headers": headers, "body": text.strip() or "{}", "isBase64Encoded": False}
+    return {**event, "headers": headers, "body": _text(raw).strip() or "{}", "isBase64Encoded": False}
 
 
 def parse_json(text: str) -> dict[str, Any]:
@@ -50,15 +50,19 @@ def parse_json(text: str) -> dict[str, Any]:
     return value
 
 
-def _text(event: dict[str, Any]) -> str:
+def _bytes(event: dict[str, Any]) -> bytes:
     body = event.get("body") or ""
+    encoded = event.get("isBase64Encoded")
     try:
-        raw = base64.b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
+        raw = base64.b64decode(body, validate=True) if encoded else body.encode()
     except (binascii.Error, ValueError):
-        code = "invalid_base64" if event.get("isBase64Encoded") else "invalid_utf8"
-        raise Problem(400, code, "The body cannot be decoded.") from None
+        raise Problem(400, "invalid_base64" if encoded else "invalid_utf8", "The body cannot be decoded.") from None
     if len(raw) > MAX_BYTES:
         raise Problem(413, "too_large", "The body is larger than 6 MB.")
+    return raw
+
+
+def _text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
