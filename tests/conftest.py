@@ -21,7 +21,7 @@ from almagest.database.migrate import migrate  # noqa: E402
 from infra.local.gateway import Gateway  # noqa: E402
 from infra.local.keys import Keys  # noqa: E402
 from infra.local.postgres import Postgres  # noqa: E402
-from infra.local.postgrest import Postgrest, find_postgrest  # noqa: E402
+from infra.local.postgrest import Postgrest, find_postgrest, install_postgrest  # noqa: E402
 from tests.stack import Stack, own_stack  # noqa: E402
 from tests.support import Database, clone  # noqa: E402
 
@@ -67,7 +67,7 @@ def postgrest_program() -> Path:
     """PostgREST's binary, kept beside the embedding model, so that only the first session installs it."""
     directory = Path(sys.prefix) / "share" / "almagest"
     directory.mkdir(parents=True, exist_ok=True)
-    return find_postgrest(directory)
+    return find_postgrest(directory) or install_postgrest(directory)
 
 
 @dataclass(frozen=True)

