@@ -143,6 +143,7 @@ class Item(Result):
     occurred_at: AwareDatetime | None = None
     created_at: AwareDatetime
     updated_at: AwareDatetime
+    archived_at: AwareDatetime | None = None
 
 
 class Chunk(Result):
