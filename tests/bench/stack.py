@@ -1,18 +1,15 @@
 """The stack that a benchmark runs against: one of its own, or the one that the environment names."""
 
-import json
 import os
-import socket
-import subprocess
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.client import Client
-
-# This interpreter's command, whether or not its script is installed.
-_ALMAGEST = (sys.executable, "-c", "from almagest.cli import main; main()")
+from tests.stack import own_stack
 
 
 @contextmanager
@@ -23,31 +20,11 @@ def client() -> Iterator[Client]:
         with Client(url, key) as named:
             yield named
         return
-    with tempfile.TemporaryDirectory(prefix="almagest-bench-") as directory:
-        environment = _environment(directory)
-        try:
-            started = _almagest("start", "--json", environment=environment)
-            running = json.loads(started)
-            with Client(running["url"], running["key"]) as own:
-                yield own
-        finally:
-            _almagest("stop", environment=environment)
-
-
-def _environment(directory: str) -> dict[str, str]:
-    # Nothing of a real project may reach the stack: it would be filled with the benchmark's memories.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SUPABASE_", "ALMAGEST_"))}
-    kept.pop("DATABASE_URL", None)
-    return kept | {"ALMAGEST_DIR": directory, "ALMAGEST_PORT": str(_free_port())}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _almagest(*words: str, environment: dict[str, str]) -> str:
-    done = subprocess.run([*_ALMAGEST, "stack", *words], env=environment, stdout=subprocess.PIPE, check=True, text=True)
-    return done.stdout
+    # A benchmark that is told to end takes its stack with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with (
+        tempfile.TemporaryDirectory(prefix="almagest-bench-") as directory,
+        own_stack(Path(directory)) as stack,
+        Client(stack.url, stack.key) as own,
+    ):
+        yield own

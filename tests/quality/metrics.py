@@ -54,4 +54,4 @@ def mean(values: Collection[float]) -> float:
 
 
 def _gain(grades: Sequence[int]) -> float:
-    return sum((2**grade - 1) / log2(rank + 1) for rank, grade in enumerate(grades, 1))
+    return sum((2.0**grade - 1) / log2(rank + 1) for rank, grade in enumerate(grades, 1))

@@ -1,7 +1,7 @@
 """Ranking of the whole system on the judged set; the floors keep it from rotting unseen."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -10,19 +10,15 @@ from rich.table import Table
 from tests.client import BATCH, Client
 from tests.quality.judged import Question, read_notes, read_questions
 from tests.quality.metrics import mean, ndcg_at, reciprocal_rank
+from tests.stack import Stack
 
 K = 10
 # The set's own tag, which every question filters by, so that other tests' items do not compete.
 TAG = "larkspur"
 
 # A little below what was measured when each was last raised; raise them when ranking gets better.
-FLOOR = 0.0
-FLOORS = {"paraphrase": 0.0, "keyword": 0.0, "identifier": 0.0, "who_when": 0.0, "multi": 0.0}
-
-
-class Stack(Protocol):
-    url: str
-    key: str
+FLOOR = 0.68
+FLOORS = {"paraphrase": 0.27, "keyword": 0.92, "identifier": 0.93, "who_when": 0.84, "multi": 0.59}
 
 
 @pytest.fixture(scope="module")
