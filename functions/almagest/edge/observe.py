@@ -25,7 +25,7 @@ def note(**ids: object) -> None:
 def finish(function: str, status: int, seconds: float, mode: str | None) -> None:
     """One log line and one metric record for the whole request."""
     milliseconds = round(seconds * 1000, 1)
-    logger.info("request", status=status, milliseconds=milliseconds, mode=mode)
+    logger.info("request", function=function, status=status, milliseconds=milliseconds, mode=mode)
     metrics.add_dimension("function", function)
     metrics.add_dimension("status", f"{status // 100}xx")
     if mode:
