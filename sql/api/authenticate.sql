@@ -2,7 +2,7 @@
 --   request  {key_hash: SHA-256 of an API key, hex} or {user_id: of a verified JWT, org: id or slug or null}
 --   returns  {org, user, agent, role, key, expires_at}; expires_at is the key's, or null
 --   errors   401 unauthorized: no such key, revoked, expired, or not a member; all alike
--- That a key was used is noted once a minute at the most, so that a busy key is no hot row.
+-- That a key was used is noted once a minute at the most, by whoever comes first, so that a busy key is no hot row.
 create or replace function api.authenticate(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$
 declare
@@ -16,7 +16,11 @@ begin
             and (a.expires_at is null or a.expires_at > now());
         if k.id is not null then
             update almagest.api_keys as a set last_used_at = now()
-            where a.id = k.id and (a.last_used_at is null or a.last_used_at < now() - interval '1 minute');
+            where a.id in (
+                select b.id from almagest.api_keys as b
+                where b.id = k.id and (b.last_used_at is null or b.last_used_at < now() - interval '1 minute')
+                for no key update skip locked
+            );
             return jsonb_build_object(
                 'org', k.org_id, 'user', k.user_id, 'agent', k.agent_id, 'role', k.role, 'key', k.id,
                 'expires_at', k.expires_at

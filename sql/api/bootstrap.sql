@@ -12,8 +12,8 @@ declare
     end;
 begin
     return jsonb_build_object(
-        'canon', engine.read_canon(),
-        'contents', engine.read_contents(coalesce((request ->> 'titles')::int, 20)),
+        'canon', engine.read_canon(c),
+        'contents', engine.read_contents(c, coalesce((request ->> 'titles')::int, 20)),
         'search', found,
         'trace_id', coalesce(
             found -> 'trace_id',

@@ -10,7 +10,7 @@ declare
 begin
     perform engine.demand_slug(request ->> 'slug');
     insert into almagest.deals (org_id, client_id, slug, name) values (
-        org, engine.client_id(org, request ->> 'client'), request ->> 'slug',
+        org, engine.client_id(org, coalesce(request ->> 'client', '')), request ->> 'slug',
         coalesce(request ->> 'name', request ->> 'slug')
     )
     on conflict do nothing

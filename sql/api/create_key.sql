@@ -2,7 +2,8 @@
 -- here.
 --   request  {org, name, key_hash: SHA-256 hex, prefix, member, agent, expires_at}
 --   returns  {id, name, prefix, user, agent, role, expires_at}; role is the member's, or agent
---   errors   403 forbidden, 404 unknown_member, unknown_agent, 422 key_of_nobody, 422 expired
+--   errors   403 forbidden (also for a key of another person), 404 unknown_member, unknown_agent, 422 key_of_nobody,
+--            422 expired
 create or replace function api.create_key(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$
 declare
@@ -14,6 +15,7 @@ begin
     if num_nonnulls(member, agent) = 0 then
         perform engine.problem(422, 'key_of_nobody', 'A key belongs to a member, to an agent, or to both.');
     end if;
+    perform engine.demand_own_key(caller, member);
     if (request ->> 'expires_at')::timestamptz <= now() then
         perform engine.problem(422, 'expired', 'The key would have expired already.');
     end if;

@@ -1,6 +1,6 @@
 -- Erases what an item said, everywhere, in one transaction; the audit skeleton stays.
 --   request  {id, strict, idempotency}; strict drops the item's name too
---   returns  {id, state: 'erased', erased: {chunks, embeddings, versions, tags, pins, facts}}
+--   returns  {id, state: 'erased', erased: {chunks, embeddings, versions, tags, pins, facts, traces}}
 --   errors   404 not_found, 403 forbidden
 create or replace function api.erase_item(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$

@@ -9,10 +9,10 @@ declare
     page int := coalesce((request ->> 'limit')::int, 100);
     chunks jsonb;
 begin
-    if engine.read_item((request ->> 'id')::uuid) is null then
+    if engine.read_item(c, (request ->> 'id')::uuid) is null then
         perform engine.problem(404, 'not_found', 'There is no such item.');
     end if;
-    chunks := engine.read_chunks((request ->> 'id')::uuid, coalesce((request ->> 'cursor')::int, -1), page + 1);
+    chunks := engine.read_chunks(c, (request ->> 'id')::uuid, coalesce((request ->> 'cursor')::int, -1), page + 1);
     return case
         when jsonb_array_length(chunks) > page then
             jsonb_build_object('chunks', chunks - page, 'next_cursor', (chunks -> (page - 1) ->> 'position'))

@@ -1,7 +1,7 @@
 -- Brings an archived item back into everyday search.
 --   request  {id, idempotency}
 --   returns  {id, state, version}; an item that is already so stays as it is
---   errors   404 not_found, 409 wrong_state, 403 forbidden (workspace items are for owners and admins)
+--   errors   404 not_found, 409 wrong_state, 403 forbidden (canon is for owners and admins)
 create or replace function api.restore_item(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$
 declare
@@ -12,7 +12,7 @@ begin
     if answer is not null then
         return answer;
     end if;
-    i := engine.lock_item(c, (request ->> 'id')::uuid);
+    i := engine.lock_item_for_change(c, (request ->> 'id')::uuid);
     if i.state not in ('active', 'archived') then
         perform engine.problem(409, 'wrong_state', format('An item that is %s cannot be restored.', i.state));
     end if;

@@ -3,7 +3,7 @@
 --            agent_name}, content_hash, chunks, model, idempotency}; content comes with content_hash and chunks
 --   returns  {id, version, index_status}
 --   errors   404 not_found, 409 version_conflict, 409 duplicate, 409 idempotency_conflict, 422 unknown_type,
---            403 forbidden (workspace items are for owners and admins)
+--            cannot_be_private, invalid_vector, 403 forbidden (canon is for owners and admins)
 create or replace function api.update_item(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$
 declare
@@ -13,6 +13,9 @@ declare
 begin
     if answer is not null then
         return answer;
+    end if;
+    if request ->> 'model' is not null then
+        perform engine.register_model(request ->> 'model');
     end if;
     i := engine.update_item(c, request);
     return engine.remember_answer(c, request, jsonb_build_object(

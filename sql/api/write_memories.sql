@@ -4,7 +4,7 @@
 --            deal, agent_name, metadata}], model, atomic, idempotency: {key, request_hash}}
 --   returns  {results: [{id, version, index_status, deduplicated} | {problem: {status, code, detail}}], replayed}
 --   errors   409 idempotency_conflict; atomic: 422 unknown_type, unknown_project, unknown_client, unknown_deal,
---            deal_of_another_client, cannot_be_private
+--            deal_of_another_client, cannot_be_private, invalid_vector
 create or replace function api.write_memories(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$
 declare
@@ -19,11 +19,18 @@ begin
     if answer is not null then
         return answer || '{"replayed": true}';
     end if;
-    -- in the order of their hashes, so that two batches with the same texts wait for each other and do not deadlock
+    if request ->> 'model' is not null then
+        perform engine.register_model(request ->> 'model');
+    end if;
+    -- in the order of what tells them apart, so that two batches with the same texts wait for each other and do not
+    -- deadlock
     for memory in
         select m.value as body, m.ordinality as place
         from jsonb_array_elements(request -> 'memories') with ordinality as m
-        order by m.value ->> 'content_hash', m.ordinality
+        order by
+            m.value ->> 'content_hash', m.value ->> 'source_ref', m.value -> 'conversation' ->> 'id',
+            m.value -> 'conversation' ->> 'position', m.value ->> 'private', m.value ->> 'project', m.value ->> 'deal',
+            m.value ->> 'client', m.ordinality
     loop
         begin
             results[memory.place] := engine.write_memory(c, memory.body, request ->> 'model');

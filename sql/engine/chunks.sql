@@ -38,7 +38,7 @@ $$;
 
 -- chunks: [{position, start, end, text, embedding: "[…]" or null}]; model: the name of what made the embeddings.
 -- Replaces all chunks of an item and returns the index status that follows: search_ready where every chunk has its
--- vector, else text_ready.
+-- vector, text_ready where one has not, pending where there are no chunks yet.
 create or replace function engine.replace_chunks(i almagest.items, chunks jsonb, model text)
 returns text language plpgsql as $$
 declare
@@ -60,6 +60,10 @@ begin
     join almagest.chunks as k on k.item_id = (i).id and k.position = r.position
     where r.embedding is not null;
     get diagnostics vectors = row_count;
-    return case when vectors = jsonb_array_length(chunks) then 'search_ready' else 'text_ready' end;
+    return case coalesce(jsonb_array_length(chunks), 0)
+        when 0 then 'pending'
+        when vectors then 'search_ready'
+        else 'text_ready'
+    end;
 end
 $$;

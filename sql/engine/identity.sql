@@ -28,6 +28,29 @@ begin
 end
 $$;
 
+-- Owners are made and unmade by owners, and by the system (caller null); 403 forbidden.
+create or replace function engine.demand_owner(caller jsonb)
+returns void language plpgsql as $$
+begin
+    if caller is not null and (engine.resolve_caller(caller)).role <> 'owner' then
+        perform engine.problem(403, 'forbidden', 'Only an owner may do this.');
+    end if;
+end
+$$;
+
+-- The key of a person opens that person's private items, so it is made by the person, or by the system (caller null);
+-- 403 forbidden.
+create or replace function engine.demand_own_key(caller jsonb, member uuid)
+returns void language plpgsql as $$
+begin
+    if caller is not null and member is not null
+        and member is distinct from (engine.resolve_caller(caller)).user_id
+    then
+        perform engine.problem(403, 'forbidden', 'Nobody makes a key for another person.');
+    end if;
+end
+$$;
+
 -- A member by id or e-mail; 404 unknown_member. Null stays null.
 create or replace function engine.member_id(org uuid, member text)
 returns uuid language plpgsql stable as $$

@@ -7,10 +7,8 @@
 create or replace function engine.lease_items(worker text, batch int, seconds int)
 returns table (item_id uuid, org_id uuid, version int, title text, content text)
 language sql as $$
-    update almagest.items as i
-    set index_status = 'indexing', lease_owner = worker, lease_expires_at = now() + make_interval(secs => seconds),
-        index_attempts = i.index_attempts + 1
-    where i.id in (
+    -- materialised, or the planner might run it more than once and take more than the batch
+    with taken as materialized (
         select q.id
         from almagest.items as q
         where q.index_status <> 'search_ready'
@@ -20,6 +18,11 @@ language sql as $$
         limit batch
         for no key update skip locked
     )
+    update almagest.items as i
+    set index_status = 'indexing', lease_owner = worker, lease_expires_at = now() + make_interval(secs => seconds),
+        index_attempts = i.index_attempts + 1
+    from taken
+    where i.id = taken.id
     returning i.id, i.org_id, i.version, i.title, coalesce(i.plain_text, i.content)
 $$;
 
@@ -42,6 +45,7 @@ declare
     i almagest.items;
     status text;
 begin
+    perform engine.register_model(model);
     select * into i from almagest.items as it
     where it.id = item and it.lease_owner = worker and it.version = index_item.version and it.index_status = 'indexing'
     for no key update;

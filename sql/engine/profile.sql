@@ -10,7 +10,7 @@ returns jsonb language sql immutable parallel safe as $$
         'keyword_scale', 10.0,      -- c of s / (s + c), which maps BM25 to 0..1
         'length_normalisation', 0.75,
         'vector_threshold', 0.2,   -- weaker similarities never enter
-        'fused_floor', 0.05,         -- weaker candidates are gone
+        'fused_floor', 0.0,         -- weaker candidates are gone; a word of all the items of a small org scores near 0
         'candidates', 50,           -- of each leg, or twice the answer where that is more
         'high', 0.55,               -- relevance classes, on the fused score
         'standard', 0.3,

@@ -1,5 +1,6 @@
 -- What leaves the database about items is read here, by almagest_reader, under row level security, for the caller that
--- engine.enter has set. The engine hands over ids; rows that the policies hide do not come back.
+-- engine.enter has set. The engine hands over ids, or the caller whom its own predicate is to ask for; rows that the
+-- policies hide do not come back either way.
 set role almagest_reader;
 
 -- A time as JSON has it: ISO 8601 in UTC.
@@ -51,67 +52,118 @@ returns jsonb language sql stable security definer set search_path = '' as $$
     join almagest.chunks as k on k.id = r.chunk_id
 $$;
 
--- One item, whole; null where there is none that the caller may see. Provisional items are for those who review them.
-create or replace function engine.read_item(item uuid)
+-- Whether the policies let the caller see an item.
+create or replace function engine.is_readable(item uuid)
+returns boolean language sql stable security definer set search_path = '' as $$
+    select exists (select from almagest.items as i where i.id = item)
+$$;
+
+-- One item, whole; null where there is none that the caller may see.
+create or replace function engine.read_item(c engine.caller, item uuid)
 returns jsonb language sql stable security definer set search_path = '' as $$
     select s.summary || jsonb_build_object(
         'summary', i.summary, 'content', i.content, 'origin', i.origin, 'scope', i.scope, 'state', i.state,
         'private', i.user_id is not null, 'importance', i.priority, 'tier', i.tier, 'evergreen', i.evergreen,
         'version', i.version, 'index_status', i.index_status, 'index_error', i.index_error,
-        'updated_at', engine.utc(i.updated_at), 'occurred_at', engine.utc(i.occurred_at)
+        'project', (select p.slug from almagest.projects as p where p.id = i.project_id),
+        'client', (select k.slug from almagest.clients as k where k.id = i.client_id),
+        'deal', (select d.slug from almagest.deals as d where d.id = i.deal_id),
+        'updated_at', engine.utc(i.updated_at), 'occurred_at', engine.utc(i.occurred_at),
+        'archived_at', engine.utc(i.archived_at)
     )
     from almagest.items as i
     join engine.item_summaries(array[item]) as s on s.item_id = i.id
-    where (i.state <> 'provisional' or (engine.current_caller()).manages)
+    where engine.readable(c, i)
 $$;
 
 -- A page of an item's chunks in order, after a position.
-create or replace function engine.read_chunks(item uuid, after int, page int)
+create or replace function engine.read_chunks(c engine.caller, item uuid, after int, page int)
 returns jsonb language sql stable security definer set search_path = '' as $$
     select coalesce(jsonb_agg(jsonb_build_object(
         'position', k.position, 'start', k.start_offset, 'end', k.end_offset, 'text', k.text
     ) order by k.position), '[]')
     from (
         select k.* from almagest.chunks as k
-        where k.item_id = item and k.position > after
+        join almagest.items as i on i.id = k.item_id
+        where k.item_id = item and k.position > after and engine.readable(c, i)
         order by k.position limit page
     ) as k
 $$;
 
 -- Canon: pinned items first, a person's own before the shared ones in the same place, then workspace items; whole.
-create or replace function engine.read_canon()
+create or replace function engine.read_canon(c engine.caller)
 returns jsonb language sql stable security definer set search_path = '' as $$
+    with places as (
+        select p.item_id, p.position, p.user_id is null as shared from almagest.pins as p
+        union all
+        select w.id, null, true from almagest.items as w where w.org_id = (c).org_id and w.scope = 'workspace'
+    ),
+    canon as (
+        select distinct on (p.item_id) p.* from places as p order by p.item_id, p.position nulls last, p.shared
+    )
     select coalesce(jsonb_agg(jsonb_build_object(
         'id', i.id, 'kind', i.kind, 'type', i.type, 'title', i.title, 'content', coalesce(i.plain_text, i.content),
         'pinned', canon.position is not null, 'private', i.user_id is not null
     ) order by canon.position nulls last, canon.shared, i.created_at, i.id), '[]')
-    from almagest.items as i
-    left join lateral (
-        select p.position, p.user_id is null as shared from almagest.pins as p where p.item_id = i.id
-        order by p.position, shared limit 1
-    ) as canon on true
-    where i.state = 'active' and (canon.position is not null or i.scope = 'workspace')
+    from canon
+    join almagest.items as i on i.id = canon.item_id
+    where i.state = 'active' and engine.readable(c, i)
 $$;
 
 -- The table of contents: how much there is of each type, and the titles of what was assigned to the agent or is newest.
-create or replace function engine.read_contents(titles int)
+create or replace function engine.read_contents(c engine.caller, titles int)
 returns jsonb language sql stable security definer set search_path = '' as $$
     select jsonb_build_object(
         'types', (
-            select coalesce(jsonb_agg(jsonb_build_object('type', by_type.type, 'count', by_type.n) order by n desc, type), '[]')
-            from (select i.type, count(*) as n from almagest.items as i where i.state = 'active' group by i.type) as by_type
+            select coalesce(
+                jsonb_agg(jsonb_build_object('type', counted.type, 'count', counted.n) order by counted.n desc, counted.type),
+                '[]'
+            )
+            from (
+                select i.type, count(*) as n from almagest.items as i
+                where i.state = 'active' and engine.readable(c, i)
+                group by i.type
+            ) as counted
         ),
         'items', (
             select coalesce(jsonb_agg(jsonb_build_object(
                 'id', i.id, 'kind', i.kind, 'type', i.type, 'scope', i.scope,
-                'title', coalesce(i.title, left(regexp_replace(i.content, '\s+', ' ', 'g'), 80))
-            ) order by i.scope = 'agent' desc, i.updated_at desc, i.id), '[]')
+                'title', coalesce(i.title, left(regexp_replace(left(i.content, 400), '\s+', ' ', 'g'), 80))
+            ) order by i.assigned desc, i.updated_at desc, i.id), '[]')
             from (
-                select i.* from almagest.items as i where i.state = 'active'
-                order by i.scope = 'agent' desc, i.updated_at desc, i.id limit titles
+                -- apart, so that each comes from its index in order
+                select newest.* from (
+                    (
+                        select true as assigned, i.* from almagest.items as i
+                        where i.org_id = (c).org_id and i.scope = 'agent' and i.state = 'active' and engine.readable(c, i)
+                        order by i.updated_at desc, i.id
+                        limit titles
+                    )
+                    union all
+                    (
+                        select false as assigned, i.* from almagest.items as i
+                        where i.org_id = (c).org_id and i.scope <> 'agent' and i.state = 'active' and engine.readable(c, i)
+                        order by i.updated_at desc, i.id
+                        limit titles
+                    )
+                ) as newest
+                order by newest.assigned desc, newest.updated_at desc, newest.id
+                limit titles
             ) as i
         )
     )
+$$;
+
+-- How far indexing is, of what the caller may see.
+create or replace function engine.read_index_status(c engine.caller)
+returns jsonb language sql stable security definer set search_path = '' as $$
+    select jsonb_build_object(
+        'pending', count(*) filter (where i.index_status in ('pending', 'text_ready')),
+        'indexing', count(*) filter (where i.index_status = 'indexing'),
+        'failed', count(*) filter (where i.index_status = 'failed')
+    )
+    from almagest.items as i
+    where i.index_status <> 'search_ready' and engine.readable(c, i)
 $$;
 
 reset role;

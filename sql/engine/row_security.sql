@@ -3,19 +3,22 @@
 
 grant select on
 almagest.items, almagest.item_versions, almagest.item_tags, almagest.chunks, almagest.pins, almagest.strength_signals,
-almagest.retrievals
+almagest.retrievals, almagest.projects, almagest.clients, almagest.deals
 to almagest_reader;
 
 drop policy if exists reader on almagest.items;
 create policy reader on almagest.items for select to almagest_reader using (
     org_id = (select (engine.current_caller()).org_id)
     and coalesce(user_id = (select (engine.current_caller()).user_id), user_id is null)
-    and state <> 'erased'
+    and case state when 'erased' then false
+        when 'provisional' then (select (engine.current_caller()).manages) or user_id is not null
+        else true
+    end
     and case
         when (select (engine.current_caller()).manages) then true
         else
-            coalesce(client_id in (select unnest((engine.current_caller()).client_ids)), client_id is null)
-            and coalesce(deal_id in (select unnest((engine.current_caller()).deal_ids)), deal_id is null)
+            (client_id is null or client_id in (select unnest((engine.current_caller()).client_ids)))
+            and (deal_id is null or deal_id in (select unnest((engine.current_caller()).deal_ids)))
             and (scope <> 'agent' or exists (
                 select from unnest(agent_ids) as assigned where assigned = (select (engine.current_caller()).agent_id)
             ))
@@ -38,6 +41,29 @@ using (exists (select from almagest.items as i where i.id = item_id));
 drop policy if exists reader on almagest.strength_signals;
 create policy reader on almagest.strength_signals for select to almagest_reader
 using (exists (select from almagest.items as i where i.id = item_id));
+
+-- The names of what a readable item belongs to.
+drop policy if exists reader on almagest.projects;
+create policy reader on almagest.projects for select to almagest_reader
+using (org_id = (select (engine.current_caller()).org_id));
+
+drop policy if exists reader on almagest.clients;
+create policy reader on almagest.clients for select to almagest_reader using (
+    org_id = (select (engine.current_caller()).org_id)
+    and case
+        when (select (engine.current_caller()).manages) then true
+        else id in (select unnest((engine.current_caller()).client_ids))
+    end
+);
+
+drop policy if exists reader on almagest.deals;
+create policy reader on almagest.deals for select to almagest_reader using (
+    org_id = (select (engine.current_caller()).org_id)
+    and case
+        when (select (engine.current_caller()).manages) then true
+        else id in (select unnest((engine.current_caller()).deal_ids))
+    end
+);
 
 -- A person's own pins and the shared ones.
 drop policy if exists reader on almagest.pins;

@@ -7,6 +7,7 @@ create or replace function engine.record_retrieval(
 returns uuid language plpgsql as $$
 declare
     trace_id uuid := gen_random_uuid();
+    query_vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
 begin
     perform set_config('synchronous_commit', 'off', true);
     insert into almagest.retrievals (
@@ -21,13 +22,47 @@ begin
     );
     insert into almagest.activations (org_id, user_id, item_id, retrieval_id, use, rank, profile, query_vector)
     select
-        (c).org_id, (c).user_id, (r ->> 'id')::uuid, trace_id, 'surfaced', place, profile,
-        engine.parse_vector(request ->> 'embedding')
+        (c).org_id, (c).user_id, (r ->> 'id')::uuid, trace_id, 'surfaced', place, profile, query_vector
     from jsonb_array_elements(results) with ordinality as result (r, place);
     return trace_id;
 exception when others then
     raise warning 'retrieval not recorded: %', sqlerrm;
     return null;
+end
+$$;
+
+-- Takes out of the traces that showed an item what was asked, since that may repeat what the item said, and returns how
+-- many there were. That they showed it, and how high, stays.
+create or replace function engine.redact_traces(item uuid)
+returns int language plpgsql as $$
+declare
+    trace_ids uuid[];
+begin
+    -- locked in one order, so that two erasures wait for each other
+    select coalesce(array_agg(r.id), '{}') into trace_ids
+    from (
+        select r.id from almagest.retrievals as r
+        where r.id in (select a.retrieval_id from almagest.activations as a where a.item_id = redact_traces.item)
+        order by r.id
+        for update
+    ) as r;
+    update almagest.retrievals as r set query = null, trace = r.trace - 'filters' where r.id = any(trace_ids);
+    -- written in one transaction with its trace, and so at the same time
+    update almagest.activations as a set query_vector = null
+    from almagest.retrievals as r, jsonb_array_elements_text(r.trace -> 'results') as shown
+    where r.id = any(trace_ids) and a.item_id = shown::uuid and a.created_at = r.created_at and a.retrieval_id = r.id;
+    return cardinality(trace_ids);
+end
+$$;
+
+-- That a caller has read an item whole; like a trace, never a reason for the reading to fail.
+create or replace function engine.record_opening(c engine.caller, item uuid)
+returns void language plpgsql as $$
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    insert into almagest.activations (org_id, user_id, item_id, use) values ((c).org_id, (c).user_id, item, 'opened');
+exception when others then
+    raise warning 'opening not recorded: %', sqlerrm;
 end
 $$;
 

@@ -12,7 +12,7 @@ begin
     end if;
     begin
         parsed := literal::@extschema:vector@.halfvec;
-    exception when data_exception then
+    exception when data_exception or program_limit_exceeded then -- the latter for thousands of dimensions
         perform engine.problem(422, 'invalid_vector', 'The vector holds something that is not a finite number.');
     end;
     if @extschema:vector@.vector_dims(parsed) <> 384 then
@@ -33,13 +33,16 @@ returns smallint language sql stable as $$
     select m.id from almagest.embedding_models as m where m.name = model
 $$;
 
--- The number of a model, given one where it has none yet.
+-- The number of a model, given the next one where it has none yet: without gaps, since the first has an index. To be
+-- called before any item is locked: two transactions that name a new model wait for each other here.
 create or replace function engine.register_model(model text)
 returns smallint language plpgsql as $$
 begin
-    if engine.model_id(model) is null then
-        insert into almagest.embedding_models (name) values (model) on conflict do nothing;
-    end if;
+    while engine.model_id(model) is null loop
+        insert into almagest.embedding_models (id, name)
+        select coalesce(max(m.id), 0) + 1, model from almagest.embedding_models as m
+        on conflict do nothing;
+    end loop;
     return engine.model_id(model);
 end
 $$;

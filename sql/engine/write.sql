@@ -44,22 +44,49 @@ begin
 end
 $$;
 
--- An item that the caller sees, locked for a change; 404 not_found otherwise, whatever the reason.
+-- Private items need a person to belong to, and a type that may be private; 422 cannot_be_private.
+create or replace function engine.demand_privacy(c engine.caller, known almagest.item_types)
+returns void language plpgsql as $$
+begin
+    if (c).user_id is null then
+        perform engine.problem(
+            422, 'cannot_be_private', 'This key belongs to no person, so it has no private memories.'
+        );
+    end if;
+    if not (known).may_be_private then
+        perform engine.problem(
+            422, 'cannot_be_private', format('Items of type %L cannot be private.', (known).name)
+        );
+    end if;
+end
+$$;
+
+-- An item that the caller sees, locked; 404 not_found otherwise, whatever the reason. Both privacy layers are asked.
 create or replace function engine.lock_item(c engine.caller, item uuid)
 returns almagest.items language plpgsql as $$
 declare
     i almagest.items;
 begin
     select * into i from almagest.items as it
-    where it.id = item and it.state <> 'erased'
-        and (it.state <> 'provisional' or (c).manages)
-        and engine.visible(c, it.org_id, it.user_id, it.client_id, it.deal_id, it.agent_ids)
+    where it.id = item and engine.readable(c, it)
     for no key update;
-    if i.id is null then
+    if i.id is null or not engine.is_readable(i.id) then
         perform engine.problem(404, 'not_found', 'There is no such item.');
     end if;
-    -- workspace items enter system prompts, so only those who answer for the org change them
-    if i.scope = 'workspace' then
+    return i;
+end
+$$;
+
+-- The same, for a change of what it says or whether it is there. Canon enters system prompts, so only those who answer
+-- for the org change it: workspace items and what is pinned for all.
+create or replace function engine.lock_item_for_change(c engine.caller, item uuid)
+returns almagest.items language plpgsql as $$
+declare
+    i almagest.items := engine.lock_item(c, item);
+begin
+    if i.scope = 'workspace' or exists (
+        select from almagest.pins as p where p.item_id = i.id and p.user_id is null
+    ) then
         perform engine.demand_manager(c);
     end if;
     return i;
@@ -74,57 +101,79 @@ returns void language sql as $$
     on conflict do nothing
 $$;
 
--- m: one memory of api.write_memories, checked by the edge. Returns {id, version, index_status, deduplicated}.
--- The same text in the same scope, conversation place and source_ref is stored once; written again, it gains the new
--- tags, and comes back from the archive.
+-- The row of a new memory m (see api.write_memories), checked, with the places that it names; not stored.
+create or replace function engine.new_memory(c engine.caller, m jsonb)
+returns almagest.items language plpgsql as $$
+declare
+    known almagest.item_types := engine.demand_type(c, coalesce(m ->> 'type', 'note'));
+    i almagest.items;
+    client_of_deal uuid;
+begin
+    i.org_id := (c).org_id;
+    if (m ->> 'private')::boolean then
+        perform engine.demand_privacy(c, known);
+        i.user_id := (c).user_id;
+    end if;
+    i.project_id := engine.place_id(c, 'project', m ->> 'project');
+    i.client_id := engine.place_id(c, 'client', m ->> 'client');
+    i.deal_id := engine.place_id(c, 'deal', m ->> 'deal');
+    select d.client_id into client_of_deal from almagest.deals as d where d.id = i.deal_id;
+    if i.client_id <> client_of_deal then
+        perform engine.problem(422, 'deal_of_another_client', 'The deal belongs to another client.');
+    end if;
+    i.client_id := coalesce(i.client_id, client_of_deal);
+    i.kind := 'memory';
+    i.type := known.name;
+    i.title := m ->> 'title';
+    i.content := m ->> 'content';
+    i.content_hash := m ->> 'content_hash';
+    i.metadata := coalesce(nullif(m -> 'metadata', 'null'), '{}');
+    i.origin := coalesce(m ->> 'origin', 'agent');
+    i.source_ref := m ->> 'source_ref';
+    i.agent_name := m ->> 'agent_name';
+    i.author_user_id := (c).user_id;
+    i.author_agent_id := (c).agent_id;
+    i.conversation_id := m -> 'conversation' ->> 'id';
+    i.conversation_position := (m -> 'conversation' ->> 'position')::int;
+    i.priority := coalesce((m ->> 'importance')::real, 0.5);
+    i.occurred_at := (m ->> 'occurred_at')::timestamptz;
+    return i;
+end
+$$;
+
+-- Writes one memory m and returns {id, version, index_status, deduplicated}. The same text in the same scope, place in
+-- a conversation and source_ref is stored once; written again, it gains the new tags and comes back from the archive.
 create or replace function engine.write_memory(c engine.caller, m jsonb, model text)
 returns jsonb language plpgsql as $$
 declare
-    known almagest.item_types := engine.demand_type(c, coalesce(m ->> 'type', 'note'));
-    private boolean := coalesce((m ->> 'private')::boolean, false);
+    new almagest.items := engine.new_memory(c, m);
     i almagest.items;
-    tags_before int;
 begin
-    i.org_id := (c).org_id;
-    i.user_id := case when private then (c).user_id end;
-    if private and ((c).user_id is null or not known.may_be_private) then
-        perform engine.problem(422, 'cannot_be_private', case
-            when (c).user_id is null then 'This key belongs to no person, so it cannot write private memories.'
-            else format('Items of type %L cannot be private.', known.name)
-        end);
-    end if;
-    i.project_id := engine.place_id(c, 'project', m ->> 'project');
-    i.deal_id := engine.place_id(c, 'deal', m ->> 'deal');
-    i.client_id := coalesce(
-        engine.place_id(c, 'client', m ->> 'client'),
-        (select d.client_id from almagest.deals as d where d.id = i.deal_id)
-    );
-    if i.deal_id is not null
-        and i.client_id <> (select d.client_id from almagest.deals as d where d.id = i.deal_id)
-    then
-        perform engine.problem(422, 'deal_of_another_client', 'The deal belongs to another client.');
-    end if;
-
-    insert into almagest.items (
-        org_id, user_id, project_id, client_id, deal_id, kind, type, title, content, metadata, origin, source_ref,
-        agent_name, author_user_id, author_agent_id, conversation_id, conversation_position, priority, content_hash,
-        index_status, occurred_at
-    ) values (
-        i.org_id, i.user_id, i.project_id, i.client_id, i.deal_id, 'memory', known.name, m ->> 'title', m ->> 'content',
-        coalesce(nullif(m -> 'metadata', 'null'), '{}'), coalesce(m ->> 'origin', 'agent'), m ->> 'source_ref',
-        m ->> 'agent_name', (c).user_id, (c).agent_id, m -> 'conversation' ->> 'id',
-        (m -> 'conversation' ->> 'position')::int, coalesce((m ->> 'importance')::real, 0.5), m ->> 'content_hash',
-        'pending', (m ->> 'occurred_at')::timestamptz
-    )
-    on conflict do nothing
-    returning * into i;
-
-    if i.id is null then
-        return engine.restate_memory(c, m);
-    end if;
+    loop
+        insert into almagest.items (
+            org_id, user_id, project_id, client_id, deal_id, kind, type, title, content, content_hash, metadata, origin,
+            source_ref, agent_name, author_user_id, author_agent_id, conversation_id, conversation_position, priority,
+            occurred_at, index_status
+        ) values (
+            new.org_id, new.user_id, new.project_id, new.client_id, new.deal_id, new.kind, new.type, new.title,
+            new.content, new.content_hash, new.metadata, new.origin, new.source_ref, new.agent_name,
+            new.author_user_id, new.author_agent_id, new.conversation_id, new.conversation_position, new.priority, new.occurred_at,
+            'pending'
+        )
+        on conflict do nothing
+        returning * into i;
+        exit when i.id is not null;
+        i := engine.restate_memory(c, new, m -> 'tags');
+        if i.id is not null then
+            return jsonb_build_object(
+                'id', i.id, 'version', i.version, 'index_status', i.index_status, 'deduplicated', true
+            );
+        end if;
+        -- what was in the way has been erased or edited in between
+    end loop;
     perform engine.add_tags(i, m -> 'tags');
     insert into almagest.strength_signals (item_id, org_id, user_id, starting_strength)
-    values (i.id, i.org_id, i.user_id, known.starting_strength);
+    values (i.id, i.org_id, i.user_id, (engine.demand_type(c, i.type)).starting_strength);
     update almagest.items as it set index_status = engine.replace_chunks(i, m -> 'chunks', model)
     where it.id = i.id
     returning it.index_status into i.index_status;
@@ -135,42 +184,42 @@ begin
 end
 $$;
 
--- The memory that m repeats: new tags are added, an archived one comes back.
-create or replace function engine.restate_memory(c engine.caller, m jsonb)
-returns jsonb language plpgsql as $$
+-- The stored memory that a new one repeats: tags are added, and it comes back from the archive. Null where it has gone.
+create or replace function engine.restate_memory(c engine.caller, new almagest.items, tags jsonb)
+returns almagest.items language plpgsql as $$
 declare
     i almagest.items;
     had int;
     has int;
 begin
-    select it.* into strict i from almagest.items as it
-    where it.org_id = (c).org_id and it.content_hash = m ->> 'content_hash' and it.kind = 'memory'
-        and it.user_id is not distinct from case when (m ->> 'private')::boolean then (c).user_id end
-        and it.project_id is not distinct from engine.place_id(c, 'project', m ->> 'project')
-        and it.deal_id is not distinct from engine.place_id(c, 'deal', m ->> 'deal')
-        and it.client_id is not distinct from coalesce(
-            engine.place_id(c, 'client', m ->> 'client'),
-            (select d.client_id from almagest.deals as d where d.id = engine.place_id(c, 'deal', m ->> 'deal'))
-        )
-        and it.agent_ids is null
-        and it.conversation_id is not distinct from m -> 'conversation' ->> 'id'
-        and it.conversation_position is not distinct from (m -> 'conversation' ->> 'position')::int
-        and it.source_ref is not distinct from m ->> 'source_ref'
-        and it.state in ('active', 'provisional', 'archived')
+    select it.* into i from almagest.items as it
+    where it.org_id = (new).org_id and it.content_hash = (new).content_hash and it.kind = (new).kind
+        and it.user_id is not distinct from (new).user_id
+        and it.project_id is not distinct from (new).project_id
+        and it.client_id is not distinct from (new).client_id
+        and it.deal_id is not distinct from (new).deal_id
+        and it.scope = 'library'
+        and it.conversation_id is not distinct from (new).conversation_id
+        and it.conversation_position is not distinct from (new).conversation_position
+        and it.source_ref is not distinct from (new).source_ref
+        and it.state in ('active', 'archived')
     for no key update;
+    if i.id is null then
+        return null;
+    end if;
     select count(*) into had from almagest.item_tags as t where t.item_id = i.id;
-    perform engine.add_tags(i, m -> 'tags');
+    perform engine.add_tags(i, tags);
     select count(*) into has from almagest.item_tags as t where t.item_id = i.id;
     if has > had then
         perform engine.refresh_lexical(i);
         perform engine.audit(c, i, 'tagged');
     end if;
     if i.state = 'archived' then
+        -- to say it again is not to make it canon again
+        delete from almagest.pins as p where p.item_id = i.id and p.user_id is null and not (c).manages;
         i := engine.set_state(c, i, 'active');
     end if;
-    return jsonb_build_object(
-        'id', i.id, 'version', i.version, 'index_status', i.index_status, 'deduplicated', true
-    );
+    return i;
 end
 $$;
 
@@ -196,18 +245,22 @@ $$;
 create or replace function engine.update_item(c engine.caller, request jsonb)
 returns almagest.items language plpgsql as $$
 declare
-    i almagest.items := engine.lock_item(c, (request ->> 'id')::uuid);
+    i almagest.items := engine.lock_item_for_change(c, (request ->> 'id')::uuid);
     old almagest.items := i;
     changes jsonb := request -> 'changes';
+    known almagest.item_types;
     old_tags text[] := array(select t.tag from almagest.item_tags as t where t.item_id = i.id order by t.tag);
 begin
-    if i.version <> (request ->> 'version')::int then
+    if i.version is distinct from (request ->> 'version')::int then
         perform engine.problem(409, 'version_conflict', format(
             'The item is at version %s; read it again and apply your change to that.', i.version
         ), jsonb_build_object('version', i.version));
     end if;
     if changes ? 'type' then
-        perform engine.demand_type(c, changes ->> 'type');
+        known := engine.demand_type(c, changes ->> 'type');
+        if i.user_id is not null then
+            perform engine.demand_privacy(c, known);
+        end if;
     end if;
 
     insert into almagest.item_versions (
@@ -250,18 +303,23 @@ end
 $$;
 
 -- Brings what search reads in line with an edit. New text comes with its chunks; a new title changes the terms at once,
--- and the vectors by the index job. A lease on the old version ends, so that its work is not taken.
+-- and the vectors by the index job. A lease on the old version ends, so that its work is not taken; the item waits for
+-- the next one.
 create or replace function engine.reindex(i almagest.items, old almagest.items, request jsonb)
 returns almagest.items language plpgsql as $$
 declare
     changes jsonb := request -> 'changes';
-    status text := (i).index_status;
+    status text := case
+        when (i).index_status not in ('indexing', 'failed') then (i).index_status
+        when exists (select from almagest.chunks as k where k.item_id = (i).id) then 'text_ready'
+        else 'pending'
+    end;
 begin
     if changes ? 'content' then
         status := engine.replace_chunks(i, request -> 'chunks', request ->> 'model');
     elsif changes ?| '{title,tags}' then
         perform engine.refresh_lexical(i);
-        if (i).title is distinct from (old).title then
+        if (i).title is distinct from (old).title and status = 'search_ready' then
             status := 'text_ready';
         end if;
     end if;
@@ -279,7 +337,7 @@ $$;
 create or replace function engine.erase_item(c engine.caller, item uuid, strict boolean)
 returns jsonb language plpgsql as $$
 declare
-    i almagest.items := engine.lock_item(c, item);
+    i almagest.items := engine.lock_item_for_change(c, item);
     erased jsonb;
 begin
     if not ((c).manages or i.user_id = (c).user_id
@@ -295,7 +353,8 @@ begin
         'versions', (select count(*) from almagest.item_versions as v where v.item_id = i.id) + 1,
         'tags', (select count(*) from almagest.item_tags as t where t.item_id = i.id),
         'pins', (select count(*) from almagest.pins as p where p.item_id = i.id),
-        'facts', (select count(*) from almagest.facts as f where f.item_id = i.id)
+        'facts', (select count(*) from almagest.facts as f where f.item_id = i.id),
+        'traces', engine.redact_traces(i.id)
     ) into erased;
     -- terms and vectors go with their chunks
     delete from almagest.chunks as k where k.item_id = i.id;

@@ -12,6 +12,11 @@ comment on schema api is 'The RPC surface: api.<name>(caller jsonb, request json
 -- so that a query of the owner is never read by accident with the reader's grants.
 do $$
 begin
+    -- Row level security is forced on all tables: an owner that it bound would find them empty.
+    if not (select rolsuper or rolbypassrls from pg_catalog.pg_roles where rolname = current_user) then
+        raise exception 'role % may not bypass row level security', current_user
+            using hint = 'migrate as a role with BYPASSRLS (Supabase: postgres)';
+    end if;
     if not exists (select from pg_catalog.pg_roles where rolname = 'almagest_reader') then
         create role almagest_reader nologin nobypassrls;
     end if;

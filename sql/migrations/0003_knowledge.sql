@@ -107,16 +107,18 @@ create table almagest.items (
 );
 comment on table almagest.items is 'Any durable piece of knowledge.';
 
--- One text is kept once within its scope; who may see it, where it was said and what it refers to belong to the key.
+-- One text is kept once within its scope; who may see it, where it was said and what it refers to belong to the key. So
+-- does whether it is provisional: few may see that, and nobody may learn of it from a duplicate.
 create unique index items_duplicate on almagest.items (
-    org_id, content_hash, user_id, kind, project_id, client_id, deal_id, agent_ids,
-    conversation_id, conversation_position, source_ref
+    org_id, content_hash, user_id, kind, project_id, client_id, deal_id, scope, agent_ids,
+    conversation_id, conversation_position, source_ref, (state = 'provisional')
 ) nulls not distinct
 where state in ('active', 'provisional', 'archived') and content_hash is not null;
 create unique index items_external on almagest.items (connection_id, external_id);
 create index items_conversation on almagest.items (org_id, conversation_id, conversation_position)
 where conversation_id is not null;
 create index items_recent on almagest.items (org_id, updated_at desc);
+create index items_scope on almagest.items (org_id, scope, updated_at desc) where scope <> 'library';
 create index items_queue on almagest.items (index_after) where index_status <> 'search_ready';
 create index items_project on almagest.items (project_id) where project_id is not null;
 create index items_client on almagest.items (client_id) where client_id is not null;
@@ -172,6 +174,7 @@ create table almagest.facts (
     user_id uuid,
     client_id uuid,
     deal_id uuid,
+    agent_ids uuid[],
     subject text not null,
     subject_entity_id uuid,
     relation text not null,
@@ -183,7 +186,7 @@ create table almagest.facts (
 comment on table almagest.facts is 'Atomic facts: subject and relation of an item of kind fact, whose content is the sentence.';
 -- Scope is part of the key: a private fact can never supersede a shared one, nor another user's.
 create unique index facts_current on almagest.facts (
-    org_id, lower(subject), lower(relation), user_id, client_id, deal_id
+    org_id, lower(subject), lower(relation), user_id, client_id, deal_id, agent_ids
 ) nulls not distinct where status = 'active';
 
 create table almagest.pins (
