@@ -7,7 +7,9 @@ for _name in list(os.environ):
         del os.environ[_name]
 
 import asyncio  # noqa: E402
+import signal  # noqa: E402
 import sys  # noqa: E402
+import tempfile  # noqa: E402
 import threading  # noqa: E402
 from collections.abc import Callable, Coroutine, Iterator  # noqa: E402
 from contextlib import ExitStack  # noqa: E402
@@ -26,13 +28,22 @@ from tests.stack import Stack, own_stack  # noqa: E402
 from tests.support import Database, clone  # noqa: E402
 
 
+def pytest_configure() -> None:
+    """Let `kill` end a run as Ctrl-C does: fixture by fixture, so that nothing stays."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def cluster() -> Iterator[Postgres]:
     """A Postgres of the session's own, with Supabase's roles and no migrations; thrown away at the end."""
-    postgres = Postgres(tmp_path_factory.mktemp("cluster"), durable=False)
-    postgres.start()
-    yield postgres
-    postgres.stop()
+    # Not in pytest's own directory, which the system user that Postgres runs as under root may not enter.
+    with tempfile.TemporaryDirectory(prefix="almagest-") as directory:
+        postgres = Postgres(Path(directory), durable=False)
+        try:
+            postgres.start()
+            yield postgres
+        finally:
+            postgres.stop()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -72,18 +73,20 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, postgrest_program: Path) -> Iterator[Place]:
-    directory = tmp_path / "stack"
-    environment = {
-        **os.environ,
-        "PATH": f"{postgrest_program.parent}:{os.environ['PATH']}",
-        "ALMAGEST_DIR": str(directory),
-        "ALMAGEST_PORT": str(free_port()),
-    }
-    place = Place(directory, environment)
-    yield place
-    place.run("stop")
-    assert gone(place.processes())
+def place(postgrest_program: Path) -> Iterator[Place]:
+    # Not in pytest's own directory, which the system user that Postgres runs as under root may not enter.
+    with tempfile.TemporaryDirectory(prefix="almagest-") as base:
+        directory = Path(base) / "stack"
+        environment = {
+            **os.environ,
+            "PATH": f"{postgrest_program.parent}:{os.environ['PATH']}",
+            "ALMAGEST_DIR": str(directory),
+            "ALMAGEST_PORT": str(free_port()),
+        }
+        place = Place(directory, environment)
+        yield place
+        place.run("stop")
+        assert gone(place.processes())
 
 
 def gone(processes: list[psutil.Process]) -> bool:
