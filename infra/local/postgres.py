@@ -161,7 +161,7 @@ class Postgres:
         command = [str(_installation() / "bin" / program), "-D", str(self.data), *arguments]
         # Files, not pipes: the server inherits them and would keep a pipe open.
         with tempfile.TemporaryFile("w+") as output:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -170,9 +170,15 @@ class Postgres:
                 start_new_session=True,  # Ctrl-C must not leave a server half started
                 **_identity(),
             )
+            try:
+                status = process.wait()
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise
             output.seek(0)
             said = output.read()
-        if done.returncode:
+        if status:
             raise StackError(f"Postgres did not obey ({program}): {self._last_words(said)}")
 
     def _last_words(self, said: str) -> str:
