@@ -1,15 +1,13 @@
 """Five hundred memories through the function URLs, and each found again by its own words."""
 
 import random
+from itertools import product
 from typing import Any
 
 from tests.client import Client
 from tests.stack import Stack
 
-WORDS = (
-    "amber basin cedar delta ember fjord grove harbor island juniper kernel lantern meadow nectar orchard pepper quarry "
-    "ribbon saddle timber umbrella velvet willow yarrow zephyr anchor beacon canyon dune engine falcon glacier hollow"
-).split()
+WORDS = ["".join(letters) for letters in product("bdgklmprtv", "aeiou", "dgklmnprt")]
 SEED = 20
 
 
