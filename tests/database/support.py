@@ -91,6 +91,14 @@ def call(
     return row[0]
 
 
+def attempt(server: "Server", name: str, caller: Caller | None, request: dict[str, Any] | None = None) -> Any:
+    """What an API function answers, or the problem that it raises."""
+    try:
+        return server.call(name, caller, request)
+    except Refused as refused:
+        return refused
+
+
 def rows(connection: psycopg.Connection[Any], query: str, *parameters: object) -> list[Any]:
     """Rows of a statement; with one column, the values alone."""
     cursor = connection.execute(query.encode(), parameters or None)
@@ -256,7 +264,8 @@ class Org:
         )
         server.rows("select engine.add_tags(i, %s) from almagest.items as i where id = %s", Jsonb(list(tags)), item)
         server.rows(
-            "insert into almagest.strength_signals (item_id, org_id, user_id, starting_strength) values (%s, %s, %s, 0.5)",
+            "insert into almagest.strength_signals (item_id, org_id, user_id, starting_strength)"
+            " values (%s, %s, %s, 0.5)",
             *(item, self.id, columns.get("user_id")),
         )
         server.rows(
