@@ -29,6 +29,7 @@ begin
 end
 $$;
 
+-- Stores the answer of the work that engine.recall_answer let through, and returns it.
 create or replace function engine.remember_answer(c engine.caller, request jsonb, response jsonb)
 returns jsonb language plpgsql as $$
 begin

@@ -81,6 +81,7 @@ begin
 end
 $$;
 
+-- A client by id or slug; 404 unknown_client. Null stays null.
 create or replace function engine.client_id(org uuid, client text)
 returns uuid language plpgsql stable as $$
 declare
@@ -95,6 +96,7 @@ begin
 end
 $$;
 
+-- A deal by id or slug; 404 unknown_deal. Null stays null.
 create or replace function engine.deal_id(org uuid, deal text)
 returns uuid language plpgsql stable as $$
 declare

@@ -35,6 +35,7 @@ returns table (item_id uuid, score float8) language sql stable as $$
     where i.id = any(items)
 $$;
 
+-- The class of a fused score, before strength: high, standard or low.
 create or replace function engine.relevance_class(hybrid float8, knobs jsonb)
 returns text language sql immutable parallel safe as $$
     select case

@@ -93,6 +93,7 @@ begin
 end
 $$;
 
+-- Gives an item tags (an array, or null for none) that it does not have yet.
 create or replace function engine.add_tags(i almagest.items, tags jsonb)
 returns void language sql as $$
     insert into almagest.item_tags (item_id, org_id, user_id, tag)
