@@ -22,17 +22,22 @@ $$;
 create or replace function engine.identifiers(folded text)
 returns setof text language sql immutable parallel safe as $$
     select lower(run[1])
-    from regexp_matches(folded, '(?:#|https?://)?[[:alnum:]_]+(?:[-./:@+\\][[:alnum:]_]+)*', 'g') as run
+    from regexp_matches(folded, '#?[[:alnum:]_]+(?:[-./:@+\\]{1,3}[[:alnum:]_]+)*', 'g') as run
     where length(run[1]) <= 200 and run[1] ~ '[-_./:@+#\\[:digit:]]|[[:lower:]][[:upper:]]'
 $$;
 
 -- Bigrams (a lone sign stands for itself) of Han, Kana and Hangul runs; normalisation has split Hangul into Jamo.
 create or replace function engine.cjk_bigrams(folded text)
 returns setof text language sql immutable parallel safe as $$
-    select substr(composed, i, 2)
-    from regexp_matches(
-        normalize(folded, nfc), '[\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+', 'g'
-    ) as run, normalize(run[1], nfc) as composed, generate_series(1, greatest(length(composed) - 1, 1)) as i
+    select pair.sign || coalesce(pair.next_sign, '')
+    from (
+        select place, sign, lead(sign) over (partition by number order by place) as next_sign
+        from regexp_matches(
+            normalize(folded, nfc), '[\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+', 'g'
+        ) with ordinality as run (match, number),
+            unnest(string_to_array(match[1], null)) with ordinality as signs (sign, place)
+    ) as pair
+    where pair.next_sign is not null or pair.place = 1
 $$;
 
 -- Terms without positions -> tsvector with them, which ts_rank needs to count occurrences (255 at the most each).

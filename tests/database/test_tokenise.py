@@ -1,0 +1,454 @@
+"""Text -> terms, and the keyword leg that counts them: BM25 as a plain Python reference has it."""
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg.types.json import Jsonb
+
+from almagest.ingestion.text import clean
+from infra.local.postgres import Postgres
+from tests.database.support import (
+    Org,
+    Server,
+    chunks_of,
+    digest,
+    ids,
+    memory,
+    search,
+    serve,
+    unique_key,
+    write,
+    write_one,
+)
+from tests.support import Database, clone
+
+
+@pytest.fixture(scope="module")
+def shared(cluster: Postgres, template_database: Database) -> Iterator[Server]:
+    """A database for functions that store nothing."""
+    with clone(cluster, template_database.name) as copy, serve(copy) as connections:
+        yield connections
+
+
+def terms_of(server: Server, text: str) -> set[str]:
+    return set(server.value("select tsvector_to_array(engine.tokenise(%s))", text))
+
+
+def query_terms(server: Server, query: str) -> list[str]:
+    terms: list[str] = server.value("select engine.query_terms(%s)", query)
+    return terms
+
+
+def matches(server: Server, text: str, query: str) -> bool:
+    """Whether any term of the query is in the text: what the keyword leg asks."""
+    return bool(set(query_terms(server, query)) & terms_of(server, text))
+
+
+# S12
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("Café crème", "cafe"),
+        ("cafe", "CAFÉ"),
+        ("cafe\u0301", "café"),
+        ("Zürich", "zurich"),
+        ("Ångström", "angstrom"),
+        ("Łódź", "lodz"),
+        ("smørrebrød", "smorrebrod"),
+        ("Ｆｕｌｌ　ｗｉｄｔｈ", "full width"),
+        ("ＳＩＤ－４８", "SID-48"),
+        ("ﬁle", "file"),
+        ("x²", "x2"),
+        ("№ 5", "no 5"),
+        ("ΑΘΗΝΑ", "αθηνα"),
+        ("МОСКВА", "москва"),
+        ("ёлка", "елка"),
+        ("ｶﾞｿﾘﾝ", "ガソリン"),
+    ],
+)
+def test_accents_case_and_width_are_folded(shared: Server, text: str, query: str) -> None:
+    assert matches(shared, text, query)
+    assert matches(shared, query, text)
+
+
+def test_words_are_stemmed_and_stop_words_dropped(shared: Server) -> None:
+    assert terms_of(shared, "the deployments were failing") == {"deploy", "fail"}
+    assert matches(shared, "we deployed it", "deployment")
+
+
+# Identifiers
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "parts"),
+    [
+        ("see SID-48.", "sid-48", {"sid", "48"}),
+        ("got ECONNREFUSED", "econnrefus", set()),
+        ("call snake_case_name()", "snake_case_name", {"snake", "case", "name"}),
+        ("the camelCaseName function", "camelcasename", {"camel", "case", "name"}),
+        ("class HttpServer2:", "httpserver2", {"http", "server2"}),
+        ("in src/app/main.py:", "src/app/main.py", {"src", "app", "main", "py"}),
+        ("C:\\Users\\anna", "c:\\users\\anna", {"c", "user", "anna"}),
+        ("since v1.2.3,", "v1.2.3", {"v1", "2", "3"}),
+        ("error E0425!", "e0425", set()),
+        ("code 0x80070005", "0x80070005", set()),
+        ("fixes #1234", "#1234", {"1234"}),
+        ("write to me+you@example.org", "me+you@example.org", {"exampl", "org"}),
+        ("at https://example.org/a/b-c?d=1", "https://example.org/a/b-c", {"exampl", "b", "c"}),
+        ("on 2026-11-30", "2026-11-30", {"2026", "11", "30"}),
+        ("costs 3.14 now", "3.14", {"3", "14"}),
+        ("List<String> items", "", {"list", "string", "item"}),
+        ("a&b R&D", "", {"b", "r", "d"}),
+        ("std::vector<int>", "std::vector", {"std", "vector", "int"}),
+        ("wait -- what?", "", {"wait"}),
+    ],
+)
+def test_identifiers_are_found_whole_and_in_parts(shared: Server, text: str, whole: str, parts: set[str]) -> None:
+    assert ({whole} - {""}) | parts <= terms_of(shared, text)
+
+
+def test_a_whole_identifier_is_a_rarer_term_than_its_parts(server: Server, org: Org) -> None:
+    wanted = write_one(server, org.owner, "SID-48 was closed")
+    for number in range(9):
+        write_one(server, org.owner, f"SID-{number} and 48 others were closed")
+
+    assert ids(search(server, org.owner, "what about SID-48?"))[0] == wanted
+    assert ids(search(server, org.owner, "sid-48"))[0] == wanted
+
+
+def test_words_in_sentences_are_no_identifiers(shared: Server) -> None:
+    assert terms_of(shared, "Yes. No, wait (really): stop! It's 'fine'.") == {"yes", "wait", "realli", "stop", "fine"}
+
+
+def test_a_very_long_run_has_no_whole_form(shared: Server) -> None:
+    run = "/".join(["part"] * 60)
+    assert terms_of(shared, run) == {"part"}
+
+
+# S11
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("我们决定使用数据库", "数据库"),
+        ("東京タワーの高さ", "タワー"),
+        ("ひらがなで書く", "らがな"),
+        ("데이터베이스를 옮겼다", "데이터"),
+        ("版本v2发布了", "发布"),
+        ("発売日は未定です", "未定"),
+        ("猫", "猫"),
+    ],
+)
+def test_chinese_japanese_and_korean_are_found_by_bigrams(shared: Server, text: str, query: str) -> None:
+    assert matches(shared, text, query)
+
+
+def test_other_bigrams_are_not_found(shared: Server) -> None:
+    assert not matches(shared, "我们决定使用数据库", "文件夹")
+
+
+def test_cjk_terms_are_the_bigrams(shared: Server) -> None:
+    assert {"数据", "据库"} <= terms_of(shared, "数据库")
+
+
+# S10
+
+
+@pytest.mark.parametrize(
+    ("query", "terms"),
+    [
+        ("ab", ["ab"]),
+        ("a1", ["a1"]),
+        ("", []),
+        ("   \n\t", []),
+        ("the and of it", []),
+        ("?!... --- ;;; ()[]{}", []),
+        ("🙂🙃 👍🏽", []),
+        ("'", []),
+        ("''''", []),
+        ("\"quoted\" 'single'", ["quot", "singl"]),
+        ("\\", []),
+        ("\\\\ \\' '\\", []),
+        ("back\\slash", ["back", "back\\slash", "slash"]),
+        ("%s %(x)s {} $1", ["1", "x"]),
+    ],
+)
+def test_odd_queries_have_defined_terms(shared: Server, query: str, terms: list[str]) -> None:
+    assert sorted(set(query_terms(shared, query))) == terms
+
+
+INJECTIONS = [
+    "a & b",
+    "a | !b",
+    "a <-> b",
+    "!a",
+    "(a",
+    "a:*",
+    "a:A",
+    "' | 'x",
+    "'a' & 'b'",
+    "\\' | x",
+    "a'); drop table almagest.items; --",
+    ":*",
+    "<2>",
+]
+
+
+@pytest.mark.parametrize("query", INJECTIONS)
+def test_query_syntax_is_only_text(server: Server, org: Org, query: str) -> None:
+    """Neither an operator nor a prefix nor a weight reaches the query language."""
+    item = write_one(server, org.owner, f"text {query}")
+    write_one(server, org.owner, "other things, such as abba and xylophone")
+
+    assert ids(search(server, org.owner, f"text {query}")) == [item]
+    assert search(server, org.owner, query)["mode"] == "lexical"
+
+
+def test_signs_in_a_term_are_quoted(shared: Server) -> None:
+    for term in ("it's", "a\\b", "a\\'b", "'", "\\", "a:b", "a&b|c", "<->", "é", "a b"):
+        found = shared.value(
+            "select engine.count_terms(array[%s, 'other']) @@ engine.term_query(%s)"
+            " and not engine.count_terms(array['other']) @@ engine.term_query(%s)",
+            *(term, term, term),
+        )
+        assert found, term
+
+
+ADVERSARIAL = {
+    "one word": "a" * 100_000,
+    "one letter": "a " * 50_000,
+    "joined letters": "a-" * 50_000,
+    "joined digits": "1." * 50_000,
+    "signs": "-" * 100_000,
+    "hashes": "#" * 100_000,
+    "slashes": "/" * 100_000,
+    "backslashes": "\\" * 100_000,
+    "quotes": "'" * 100_000,
+    "camels": "aB" * 50_000,
+    "underscores": "_" * 100_000,
+    "protocols": "https://" * 12_500,
+    "combining": "a" + "\u0301" * 99_999,
+    "accented": "é" * 100_000,
+    "Han": "漢" * 100_000,
+    "Hangul": "각" * 100_000,
+    "a ligature that unfolds to 18 letters": "\ufdfa" * 100_000,
+    "emoji": "🙂" * 100_000,
+    "markup": "<a" * 50_000,
+    "numbers": "0" * 100_000,
+    "unique": " ".join(f"w{number}x" for number in range(14_000)),
+}
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_a_long_query_takes_bounded_time(shared: Server, name: str) -> None:
+    start = time.perf_counter()
+    terms = query_terms(shared, ADVERSARIAL[name])
+    assert time.perf_counter() - start < 2
+    assert len(terms) <= 64
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_a_long_text_is_tokenised_in_bounded_time(shared: Server, name: str) -> None:
+    start = time.perf_counter()
+    shared.value("select length(engine.tokenise(%s))", ADVERSARIAL[name])
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize(
+    "query", ["ab", "the", "?!", "🙂", "'\\", "x" * 100_000, "漢字" * 50_000, ADVERSARIAL["unique"]]
+)
+def test_a_search_answers_whatever_is_asked(server: Server, org: Org, query: str) -> None:
+    write_one(server, org.owner, "a text about nothing of the kind")
+    start = time.perf_counter()
+    answer = search(server, org.owner, query)
+    assert time.perf_counter() - start < 2
+    assert (answer["mode"], answer["results"]) == ("lexical", [])
+
+
+# Properties
+
+# What the edge hands on: no control characters, no lone surrogates, in composed form.
+TEXT = st.text(max_size=400).map(lambda text: clean(text)[0])
+MIXED = st.lists(
+    st.one_of(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
+        st.sampled_from(
+            ["SID-48", "aB_c", "v1.2", "x@y.z", "#7", "https://a.b/c", "漢字かな", "각", "<b>", "&amp;", "it's"]
+        ),
+        st.sampled_from(list(" \t\n-_./:@+#\\'\"&|!()<>*%,;")),
+    ),
+    max_size=30,
+).map(lambda parts: clean("".join(parts))[0])
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.one_of(TEXT, MIXED))
+def test_every_term_of_a_text_finds_it(shared: Server, text: str) -> None:
+    """Tokenising never fails, and what a text yields as a query matches it as a document."""
+    missed = shared.rows(
+        "select term from unnest(engine.query_terms(%s)) as term"
+        " where not engine.tokenise(%s) @@ engine.term_query(term)",
+        *(text, text),
+    )
+    assert missed == []
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.one_of(TEXT, MIXED))
+def test_every_word_of_a_text_finds_it(shared: Server, text: str) -> None:
+    words = text.split()[:40]
+    missed = shared.rows(
+        "select word, term from unnest(%s::text[]) as word, unnest(engine.query_terms(word)) as term"
+        " where not engine.tokenise(%s) @@ engine.term_query(term)",
+        *(words, text),
+    )
+    assert missed == []
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    terms=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20), max_size=20)
+)
+def test_terms_are_counted_as_they_are(shared: Server, terms: list[str]) -> None:
+    counted = dict(
+        shared.rows("select lexeme, cardinality(positions) from unnest(engine.count_terms(%s::text[]))", terms)
+    )
+    assert counted == {term: terms.count(term) for term in terms}
+
+
+def test_the_length_of_a_text_counts_repetitions(shared: Server) -> None:
+    assert shared.value("select engine.term_count(engine.tokenise(%s))", "tea tea coffee, the tea") == 4
+    assert shared.value("select engine.term_count(engine.tokenise(''))") == 0
+
+
+# Term frequency
+
+
+def test_term_frequency_is_exact_up_to_255(shared: Server) -> None:
+    """The inverse of ts_rank, for each number of places."""
+    wrong = shared.rows(
+        "select n, engine.term_frequency(ts_rank('{0,0,0,1}', document, 'term'))"
+        " from generate_series(0, 255) as n"
+        " cross join lateral (select setweight("
+        "  engine.count_terms(array_fill('term'::text, array[n]) || array['other', 'more']), 'A') as document) as d"
+        " where engine.term_frequency(ts_rank('{0,0,0,1}', document, 'term')) <> n"
+    )
+    assert wrong == []
+
+
+# BM25
+
+
+def bm25(
+    server: Server, org: str, terms: Sequence[str], *, b: float, states: Sequence[str] = ("active",)
+) -> dict[Any, float]:
+    """Chunk ids and scores by the textbook, from the stored terms alone."""
+    rows = server.rows(
+        "select l.chunk_id, l.length, array(select lexeme from unnest(l.terms)),"
+        " array(select cardinality(positions) from unnest(l.terms))"
+        " from almagest.lexical as l where l.org_id = %s and l.state = any(%s)",
+        *(org, list(states)),
+    )
+    documents = {chunk: dict(zip(lexemes, counts, strict=True)) for chunk, _, lexemes, counts in rows}
+    lengths = {chunk: length for chunk, length, _, _ in rows}
+    for chunk, counts in documents.items():
+        assert lengths[chunk] == sum(counts.values())
+    if not documents:
+        return {}
+    average = sum(lengths.values()) / len(lengths)
+    scores: dict[Any, float] = {}
+    for term in terms:
+        holding = [chunk for chunk, counts in documents.items() if term in counts]
+        idf = math.log(1 + (len(documents) - len(holding) + 0.5) / (len(holding) + 0.5))
+        for chunk in holding:
+            frequency = documents[chunk][term]
+            norm = 1 - b + b * lengths[chunk] / average
+            scores[chunk] = scores.get(chunk, 0.0) + idf * frequency * (1.2 + 1) / (frequency + 1.2 * norm)
+    return scores
+
+
+def keyword_leg(
+    server: Server, org: Org, terms: Sequence[str], *, b: float, states: Sequence[str] = ("active",)
+) -> Any:
+    return dict(
+        server.rows(
+            "select found.chunk_id, found.score from engine.resolve_caller(%s) as c"
+            " cross join lateral engine.keyword_leg(c, %s::text[], %s, '{}', %s::float8) as found",
+            *(Jsonb(org.owner), list(terms), list(states), b),
+        )
+    )
+
+
+WORDS = ["deploy", "rollback", "gateway", "token", "cache", "queue", "SID-48", "v1.2", "漢字", "a_b", "retry", "shard"]
+
+
+def _assert_same(server: Server, org: Org, rng: random.Random) -> None:
+    for _ in range(6):
+        query = " ".join(rng.choices([*WORDS, "absent"], k=rng.randint(1, 6)))
+        terms = query_terms(server, query)
+        for b in (0.0, 0.3, 0.75, 1.0):
+            for states in (("active",), ("active", "archived")):
+                expected = bm25(server, org.id, terms, b=b, states=states)
+                assert keyword_leg(server, org, terms, b=b, states=states) == pytest.approx(expected, abs=1e-6)
+
+
+def _text(rng: random.Random, unique: int) -> str:
+    words = rng.choices(WORDS, k=rng.randint(1, 60))
+    return " ".join([*words, f"n{unique}"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_keyword_leg_is_bm25(server: Server, org: Org, seed: int) -> None:
+    """On random small corpora, and after each kind of change."""
+    rng = random.Random(seed)  # noqa: S311
+    other = Org(server, "other")
+    write(server, other.owner, *(memory(_text(rng, number)) for number in range(5)))
+    items = []
+    for number in range(rng.randint(1, 25)):
+        parts = [_text(rng, number) for _ in range(rng.randint(1, 3))]
+        content = "".join(parts)
+        fields: dict[str, Any] = {"chunks": chunks_of(parts, [None] * len(parts))}
+        if rng.random() < 0.3:
+            fields |= {"title": rng.choice(WORDS), "tags": rng.sample(WORDS, k=2)}
+        items.append(write_one(server, org.owner, content, **fields))
+    _assert_same(server, org, rng)
+
+    for item in items:
+        what = rng.choice(["nothing", "edit", "retitle", "tag", "archive", "restore", "erase"])
+        request: dict[str, Any] = {"id": item, "idempotency": unique_key()}
+        if what in ("edit", "retitle", "tag"):
+            text = _text(rng, 1000 + items.index(item))
+            changes: dict[str, dict[str, Any]] = {
+                "edit": {"content": text},
+                "retitle": {"title": "cache cache queue"},
+                "tag": {"tags": ["shard", "retry"]},
+            }
+            request |= {"version": 1, "changes": changes[what], "content_hash": digest(text)}
+            request |= {"chunks": chunks_of([text], [None])}
+            server.call("update_item", org.owner, request)
+        elif what == "archive":
+            server.call("archive_item", org.owner, request)
+        elif what == "restore":
+            server.call("archive_item", org.owner, request)
+            server.call("restore_item", org.owner, {**request, "idempotency": unique_key()})
+        elif what == "erase":
+            server.call("erase_item", org.owner, request)
+    _assert_same(server, org, rng)
+
+
+def test_a_query_of_many_terms_is_scored_by_all_of_them(server: Server, org: Org) -> None:
+    words = [f"word{number}x" for number in range(64)]
+    write(server, org.owner, *(memory(" ".join(words[: number + 1])) for number in range(64)))
+    terms = query_terms(server, " ".join(words))
+
+    assert len(terms) == 64
+    assert keyword_leg(server, org, terms, b=0.75) == pytest.approx(bm25(server, org.id, terms, b=0.75), abs=1e-6)
