@@ -1,9 +1,11 @@
 -- Edits an item: the version that the caller has read must still be the current one.
 --   request  {id, version, changes: {title, content, type, importance, tags, metadata, occurred_at, source_ref,
---            agent_name}, content_hash, chunks, model, idempotency}; content comes with content_hash and chunks
+--            agent_name, evergreen}, content_hash, chunks, model, idempotency}; content comes with content_hash and
+--            chunks
 --   returns  {id, version, index_status}
 --   errors   404 not_found, 409 version_conflict, 409 duplicate, 409 idempotency_conflict, 422 unknown_type,
---            cannot_be_private, invalid_vector, 403 forbidden (canon is for owners and admins)
+--            cannot_be_private, invalid_vector, 403 forbidden (canon, and what is evergreen for all, is for
+--            owners and admins)
 create or replace function api.update_item(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$
 declare

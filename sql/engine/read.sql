@@ -69,7 +69,7 @@ returns jsonb language sql stable security definer set search_path = '' as $$
         'client', (select k.slug from almagest.clients as k where k.id = i.client_id),
         'deal', (select d.slug from almagest.deals as d where d.id = i.deal_id),
         'updated_at', engine.utc(i.updated_at), 'occurred_at', engine.utc(i.occurred_at),
-        'archived_at', engine.utc(i.archived_at)
+        'validated_at', engine.utc(i.validated_at), 'archived_at', engine.utc(i.archived_at)
     )
     from almagest.items as i
     join engine.item_summaries(array[item]) as s on s.item_id = i.id

@@ -120,7 +120,7 @@ begin
         select
             b.*, m.score as metadata, (i.user_id is not null) as own, i.updated_at,
             least(1, (b.legs + coalesce(m.score, 0) * metadata_weight) / total_weight) as hybrid,
-            engine.strength(s.starting_strength, t.strength_floor, i.evergreen) as strength
+            engine.strength(s, t.strength_floor, i.evergreen, now()) as strength
         from best_chunks as b
         join almagest.items as i on i.id = b.item_id
         left join almagest.strength_signals as s on s.item_id = b.item_id

@@ -263,6 +263,9 @@ begin
             perform engine.demand_privacy(c, known);
         end if;
     end if;
+    if changes ? 'evergreen' and i.user_id is null then
+        perform engine.demand_manager(c);
+    end if;
 
     insert into almagest.item_versions (
         item_id, version, org_id, user_id, type, title, summary, content, plain_text, metadata, tags, priority,
@@ -285,12 +288,18 @@ begin
             occurred_at = case
                 when changes ? 'occurred_at' then (changes ->> 'occurred_at')::timestamptz else it.occurred_at
             end,
-            priority = coalesce((changes ->> 'importance')::real, it.priority)
+            priority = coalesce((changes ->> 'importance')::real, it.priority),
+            evergreen = coalesce((changes ->> 'evergreen')::boolean, it.evergreen),
+            validated_at = case when changes ? 'content' then now() else it.validated_at end
         where it.id = i.id
         returning * into i;
     exception when unique_violation then
         perform engine.problem(409, 'duplicate', 'Another item of the same scope already says exactly this.');
     end;
+    if changes ? 'content' then
+        -- what was just written is as fresh as what is new
+        update almagest.strength_signals as s set validated_at = now(), updated_at = now() where s.item_id = i.id;
+    end if;
     if jsonb_typeof(changes -> 'tags') = 'array' then
         delete from almagest.item_tags as t where t.item_id = i.id and t.source = 'manual';
         perform engine.add_tags(i, changes -> 'tags');

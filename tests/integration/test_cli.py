@@ -136,6 +136,9 @@ def test_a_memory_from_the_first_word_to_its_end(run: Run, org: str, capsys: pyt
     assert "Tuesdays" in _lines(capsys, "bootstrap")
     assert run("unpin", item)["pinned"] is False
 
+    confirmed = run("validate", item)
+    assert (confirmed["id"], confirmed["confidence"]) == (item, pytest.approx(0.6))
+
     assert run("archive", item)["state"] == "archived"
     assert run("search", "deploy")["results"] == []
     assert run("search", "deploy", "--include-archived")["results"][0]["id"] == item

@@ -232,6 +232,8 @@ class TestUpdate:
             ({"version": "1", "title": "x"}, "valid integer"),
             ({"version": 1, "content": None}, "content cannot be null"),
             ({"version": 1, "tags": None}, "tags cannot be null"),
+            ({"version": 1, "evergreen": None}, "evergreen cannot be null"),
+            ({"version": 1, "evergreen": 1}, "valid boolean"),
             ({"version": 1, "content": " "}, "must not be blank"),
             ({"version": 1, "private": True}, "unknown field"),
         ],

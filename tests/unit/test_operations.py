@@ -18,7 +18,7 @@ from almagest.models.write import BatchResult, BatchWrite, ItemUpdate, MemoryWri
 from almagest.operations import identity, vectors
 from almagest.operations.authenticate import authenticate_key, hash_key
 from almagest.operations.bootstrap import bootstrap
-from almagest.operations.items import archive_item, erase_item, pin_item, update_item
+from almagest.operations.items import archive_item, erase_item, pin_item, update_item, validate_item
 from almagest.operations.search import get_chunks, search
 from almagest.operations.write import write_memories, write_memory
 from almagest.runtime import Runtime
@@ -220,18 +220,25 @@ class TestItems:
     def test_each_change_has_its_own_hash(self, rpc: FakeRpc) -> None:
         rpc.answers |= {
             "archive_item": lambda request: {"id": request["id"], "state": "archived", "version": 1},
+            "validate_item": lambda request: {
+                "id": request["id"],
+                "validated_at": "2026-11-30T12:00:00Z",
+                "confidence": 0.6,
+                "strength": 0.55,
+            },
             "erase_item": lambda request: {"id": request["id"], "state": "erased", "erased": {"chunks": 1}},
             "pin_item": lambda request: {"id": request["id"], "pinned": True},
         }
         made = runtime(rpc)
         archive_item(made, WHO, ITEM, CALL)
         archive_item(made, WHO, uuid4(), CALL)
+        validate_item(made, WHO, ITEM, CALL)
         erase_item(made, WHO, ITEM, False, CALL)
         erase_item(made, WHO, ITEM, True, CALL)
         pin_item(made, WHO, ITEM, Pin(), CALL)
         pin_item(made, WHO, ITEM, Pin(private=True), CALL)
         hashes = [request["idempotency"]["request_hash"] for _, _, request in rpc.asked]
-        assert len(set(hashes)) == len(hashes) == 6
+        assert len(set(hashes)) == len(hashes) == 7
 
 
 LEXICAL = {"mode": "lexical", "degraded_reason": "model_missing", "results": [], "trace_id": None}

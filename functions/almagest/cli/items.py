@@ -232,6 +232,13 @@ def bootstrap(
             output.print_text(part)
 
 
+def validate(item: ItemId, idempotency_key: IdempotencyKey = None, as_json: Json = False) -> None:
+    """Confirm that an item still holds, so that it is trusted as if it were new."""
+    from almagest.operations.items import validate_item
+
+    _change(lambda runtime, caller: validate_item(runtime, caller, item, new_call(idempotency_key)), as_json)
+
+
 def archive(item: ItemId, idempotency_key: IdempotencyKey = None, as_json: Json = False) -> None:
     """Take an item out of everyday search; `restore` brings it back."""
     from almagest.operations.items import archive_item
@@ -318,5 +325,5 @@ def register(app: typer.Typer) -> None:
     )(remember)
     app.command()(get)
     app.command(epilog=examples("almagest bootstrap 'fix the login' --budget 2000 > context.md"))(bootstrap)
-    for command in (archive, restore, erase, pin, unpin, index):
+    for command in (validate, archive, restore, erase, pin, unpin, index):
         app.command()(command)

@@ -1,4 +1,4 @@
-"""The write function: memories in; items changed, archived, restored, erased, pinned."""
+"""The write function: memories in; items changed, confirmed, archived, restored, erased, pinned."""
 
 from typing import Annotated, Any
 
@@ -17,10 +17,19 @@ from almagest.models.write import (
     PinResult,
     StateResult,
     UpdateResult,
+    ValidateResult,
     WriteResult,
 )
 from almagest.operations.indexing import index_status
-from almagest.operations.items import archive_item, erase_item, pin_item, restore_item, unpin_item, update_item
+from almagest.operations.items import (
+    archive_item,
+    erase_item,
+    pin_item,
+    restore_item,
+    unpin_item,
+    update_item,
+    validate_item,
+)
 from almagest.operations.write import write_memories, write_memory
 
 app = App("write")
@@ -48,6 +57,12 @@ def patch_item(item: str, request: ItemUpdate) -> UpdateResult:
 def delete_item(item: str, strict: Annotated[bool, Query()] = False) -> EraseResult:
     """Its content is gone everywhere, for ever; with `strict` its name leaves the audit log too."""
     return erase_item(app.runtime, app.caller, path_id(item), strict, app.call)
+
+
+@app.post("/v1/write/items/<item>/validate", summary="Confirm an item", operation_id="validate_item")
+def post_validate(item: str, request: Empty) -> ValidateResult:
+    """It still holds: its strength stops fading, and starts anew with a little more confidence."""
+    return validate_item(app.runtime, app.caller, path_id(item), app.call)
 
 
 @app.post("/v1/write/items/<item>/archive", summary="Archive an item", operation_id="archive_item")

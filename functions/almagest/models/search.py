@@ -143,6 +143,7 @@ class Item(Result):
     occurred_at: AwareDatetime | None = None
     created_at: AwareDatetime
     updated_at: AwareDatetime
+    validated_at: AwareDatetime | None = Field(None, description="When it was last confirmed, or written.")
     archived_at: AwareDatetime | None = None
 
 

@@ -3,7 +3,7 @@
 from typing import Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from almagest.models.base import Request, Result
 from almagest.models.fields import (
@@ -81,12 +81,15 @@ class ItemUpdate(Request):
     occurred_at: Timestamp | None = None
     source_ref: SourceRef | None = None
     agent_name: Name | None = None
+    evergreen: Flag | None = Field(
+        None, description="Whether it keeps its strength; of a shared item, for owners and admins."
+    )
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         if not self.model_fields_set - {"version"}:
             raise ValueError("name at least one field to change")
-        for name in ("content", "type", "importance", "tags", "metadata"):
+        for name in ("content", "type", "importance", "tags", "metadata", "evergreen"):
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"{name} cannot be null; leave it out to keep it as it is")
         return self
@@ -156,6 +159,15 @@ class StateResult(Result):
     id: UUID
     state: str
     version: int
+
+
+class ValidateResult(Result):
+    """What the system thinks of an item that was confirmed."""
+
+    id: UUID
+    validated_at: AwareDatetime
+    confidence: float = Field(description="0..1; each confirmation takes a fifth of the doubt, to 0.95 at the most.")
+    strength: float = Field(description="0.05..1; how far the item is trusted now.")
 
 
 class EraseResult(Result):

@@ -1,4 +1,4 @@
-"""What is done to an item after it was written: changed, archived, restored, erased, pinned."""
+"""What is done to an item after it was written: changed, confirmed, archived, restored, erased, pinned."""
 
 from typing import Any
 from uuid import UUID
@@ -6,7 +6,7 @@ from uuid import UUID
 from almagest.ingestion.text import content_hash
 from almagest.models.call import Call
 from almagest.models.caller import Caller
-from almagest.models.write import EraseResult, ItemUpdate, Pin, PinResult, StateResult, UpdateResult
+from almagest.models.write import EraseResult, ItemUpdate, Pin, PinResult, StateResult, UpdateResult, ValidateResult
 from almagest.operations.chunks import chunk_all
 from almagest.operations.indexing import invoke_index_function
 from almagest.runtime import Runtime
@@ -37,6 +37,11 @@ def update_item(runtime: Runtime, caller: Caller, item: UUID, request: ItemUpdat
         # More chunks than a caller waits for; or another title, which is part of what every chunk's vector says.
         invoke_index_function(runtime, caller)
     return result
+
+
+def validate_item(runtime: Runtime, caller: Caller, item: UUID, call: Call) -> ValidateResult:
+    """Confirm that an item still holds: it is trusted as if it were new, and a little more than before."""
+    return ValidateResult.model_validate(_change(runtime, "validate_item", caller, item, {}, call))
 
 
 def archive_item(runtime: Runtime, caller: Caller, item: UUID, call: Call) -> StateResult:
