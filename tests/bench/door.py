@@ -35,6 +35,7 @@ from tests.bench.places import CACHE, SQL
 # What decides how an item is stored; other code of the engine only reads it.
 STORING = ("migrations/*.sql", "engine/tokenise.sql", "engine/chunks.sql", "engine/neighbours.sql", "engine/write.sql")
 BATCH = 500
+KEPT = 2
 
 Connection = psycopg.Connection[Any]
 Knobs = dict[str, Any]
@@ -164,6 +165,7 @@ def storing_hash() -> str:
 def database(postgres: Postgres, name: str) -> str:
     """URL of a database with the engine as it is now; made where it is missing."""
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        _drop_older(connection, name)
         if connection.execute("select from pg_database where datname = %s", (name,)).fetchone() is None:
             connection.execute(f"create database {name} template template1".encode())
     url = postgres.url(database=name)
@@ -172,6 +174,16 @@ def database(postgres: Postgres, name: str) -> str:
         connection.execute("create extension if not exists vector schema extensions")
     migrate(url, directory=SQL)
     return url
+
+
+def _drop_older(connection: Connection, name: str) -> None:
+    """Keep the last few of the same sort: while the engine changes, every change leaves a database behind."""
+    rows = connection.execute(
+        "select datname from pg_database where datname like %s and datname <> %s order by oid desc offset %s",
+        (f"{name.partition('_')[0]}\\_%", name, KEPT),
+    ).fetchall()
+    for (old,) in rows:
+        connection.execute(f"drop database {old}".encode())
 
 
 def load(connections: list[Connection], collection: Collection) -> Loaded:

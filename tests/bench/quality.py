@@ -19,8 +19,18 @@ CUTS = (1, 5, 10, 20)
 RRF_DEPTH, RRF_CONSTANT = 100, 60
 KEYWORD_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
-# One leg decides alone: what only the other one found gets nothing and falls below the floor.
-ALONE: Knobs = {"fused_floor": 1e-6, "metadata_weight": 0.0, "strength_low": 1.0}
+# One leg decides alone: what only the other one found gets nothing and falls below the floor, and nothing is added.
+ALONE: Knobs = {
+    "fused_floor": 1e-6,
+    "metadata_weight": 0.0,
+    "author_boost": 0.0,
+    "date_boost": 0.0,
+    "conversation_boost": 0.0,
+    "when_boost": 0.0,
+    "question_turn_share": 1.0,
+    "strength_low": 1.0,
+    "mmr_lambda": 1.0,
+}
 KEYWORD: Knobs = ALONE | {"keyword_weight": 1.0, "vector_weight": 0.0}
 VECTOR: Knobs = ALONE | {"keyword_weight": 0.0, "vector_weight": 1.0}
 
