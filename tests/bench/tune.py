@@ -102,26 +102,6 @@ def search(
     rounds: int,
     console: Console,
 ) -> Trial:
-    """The trial of these knobs, made when it has not been yet."""
-    if _key(knobs) not in self.done:
-        measured = {
-            each.collection.name: quality.measures(each, each.rankings(quality.K, knobs)) for each in self.loaded
-        }
-        trial = Trial(knobs, {name: measured[of][measure] for name, (of, measure) in COLUMNS.items()})
-        with self.path.open("a") as file:
-            file.write(json.dumps({"knobs": trial.knobs, "figures": trial.figures}) + "\n")
-        self.done[_key(knobs)] = trial
-    return self.done[_key(knobs)]
-
-
-def search(
-    trials: Trials,
-    start: Knobs,
-    space: dict[str, Sequence[Any]],
-    weights: dict[str, float],
-    rounds: int,
-    console: Console,
-) -> Trial:
     """Coordinate search from `start`; returns the best trial, and says what it changes on the way."""
     best = trials.of(start)
     console.print(_line("start", best, weights), highlight=False)
@@ -152,7 +132,7 @@ def table_of(trials: Iterable[Trial], weights: dict[str, float]) -> Table:
     ranked = sorted(trials, key=lambda trial: -trial.objective(weights))
     stated = " + ".join(f"{weight:g} x {name}" for name, weight in weights.items() if weight)
     table = Table("objective", *(name.replace(" ", "\n") for name in COLUMNS), title=f"Mean of {stated}")
-    table.add_column("knobs", min_width=30, overflow="fold")
+    table.add_column("knobs", overflow="fold")
     for trial in ranked[:SHOWN]:
         figures = (f"{trial.figures[name]:.3f}" for name in COLUMNS)
         table.add_row(f"{trial.objective(weights):.4f}", *figures, _shown(trial.knobs))
