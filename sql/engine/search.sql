@@ -164,6 +164,7 @@ begin
     -- The index scan goes on until enough rows have passed the filters.
     perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '60', true);
     how := engine.search_mode(terms, vector is not null, model is not null, request ->> 'degraded_reason');
+    knobs := engine.mode_knobs(knobs, how.mode);
 
     with all_ranked as materialized (
         select row_number() over () as place, item.*

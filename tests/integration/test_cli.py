@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,31 @@ def test_erase_asks_first(run: Run, org: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     run("erase", item, status=1)
     assert run("get", item)["state"] == "active"
+
+
+def test_how_an_org_searches(run: Run, org: str, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--org", org)
+    listed = {profile["name"]: profile for profile in run("profile", "list", *at)["profiles"]}
+    assert listed.keys() >= {"user_search", "injection", "middleware", "vector_metadata"}
+    item = run("remember", "We deploy on Tuesdays.")["id"]
+
+    run("profile", "set", "user_search", "fused_floor=1", "modes.vector.high=0.9", *at)
+    assert run("search", "deploy")["results"] == []
+    own = run("profile", "set", "user_search", "mmr_lambda=0.5", *at)["own"]
+    assert own == {"fused_floor": 1, "mmr_lambda": 0.5, "modes": {"vector": {"high": 0.9}}}
+    assert run("profile", "get", "user_search", *at)["own"] == own
+    table = _lines(capsys, "profile", "get", "user_search", *at)
+    assert re.search(r"fused_floor +1 +yes +0 to 1 ", table)
+    assert re.search(r"modes\.vector\.high +0\.9 +yes", table)
+    message = run("profile", "set", "user_search", "high=2", "unknown=1", *at, status=1)
+    assert message.startswith("Error (invalid_knobs): ")
+    assert "knobs.high: must be a number from 0 to 1" in message
+    assert "knobs.unknown: unknown knob" in message
+
+    assert run("profile", "reset", "user_search", *at) == {"name": "user_search", "built_in": True}
+    assert [result["id"] for result in run("search", "deploy")["results"]] == [item]
+    assert run("profile", "set", "support", "candidates=50", *at)["built_in"] is False
+    assert "support" in _lines(capsys, "profile", "list", *at)
+    assert "candidates" in _lines(capsys, "profile", "set", "support", "candidates=60", *at)
+    assert run("profile", "reset", "support", *at)["built_in"] is False
+    assert run("profile", "get", "support", *at, status=1).startswith("Error (unknown_profile): ")

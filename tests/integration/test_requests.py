@@ -251,6 +251,23 @@ class TestItems:
         assert team.ask("ann", "POST", f"{path}/restore", {}).body["state"] == "active"
         assert len(team.find("axolotl")) == 1
 
+    def test_confirmed_once_for_each_key(self, team: Team) -> None:
+        path = f"/v1/write/items/{team.remember('We deploy on Tuesdays.')['id']}/validate"
+        one, two = (team.ask("bob", "POST", path, headers={"idempotency-key": "still so"}) for _ in "12")
+        assert (one.status, one.body) == (two.status, two.body) == (200, one.body)
+        assert one.body["confidence"] == pytest.approx(0.6)
+        assert team.ask("ann", "POST", path, {}).body["confidence"] == pytest.approx(0.68)
+        assert team.ask("ann", "POST", path, {"confidence": 1}).status == 422
+        nothing = f"/v1/write/items/{uuid4()}/validate"
+        assert team.ask("ann", "POST", nothing).status == 404
+
+    def test_evergreen_is_for_owners_where_an_item_is_shared(self, team: Team) -> None:
+        written = team.remember("The master overview.")
+        path = f"/v1/write/items/{written['id']}"
+        assert team.ask("ann", "PATCH", path, {"version": 1, "evergreen": True}).body["code"] == "forbidden"
+        assert team.ask("olga", "PATCH", path, {"version": 1, "evergreen": True}).body["version"] == 2
+        assert team.ask("ann", "GET", f"/v1/search/items/{written['id']}").body["evergreen"] is True
+
     def test_erase_leaves_nothing(self, team: Team) -> None:
         """W7."""
         written = team.remember("The capybara secret.", title="Capybara", tags=["capybara"])
@@ -292,6 +309,53 @@ class TestItems:
             assert team.ask(who, "DELETE", f"/v1/write/items/{written['id']}", request_id="r").body == nothing
             assert team.find("hippogriff", who) == []
         assert len(team.find("hippogriff")) == 1
+
+
+class TestProfiles:
+    PATH = "/v1/search/profiles/user_search"
+
+    def test_a_change_acts_on_the_next_search(self, team: Team) -> None:
+        team.remember("We deploy on Tuesdays.")
+        assert len(team.find("when do we deploy?")) == 1
+        reply = team.ask("olga", "PUT", self.PATH, {"knobs": {"fused_floor": 1}})
+        assert (reply.status, reply.body["own"]) == (200, {"fused_floor": 1})
+        assert team.find("when do we deploy?") == []
+        profile = team.ask("olga", "GET", self.PATH).body
+        assert (profile["knobs"]["fused_floor"], profile["built_in"]) == (1, True)
+        assert {definition["knob"] for definition in profile["definitions"]} == profile["knobs"].keys() - {"modes"}
+        assert team.ask("olga", "DELETE", self.PATH).body == {"name": "user_search", "built_in": True}
+        assert len(team.find("when do we deploy?")) == 1
+
+    def test_they_are_for_owners_and_admins(self, team: Team) -> None:
+        team.join("adam", "admin")
+        requests: list[tuple[Any, ...]] = [
+            ("GET", "/v1/search/profiles"),
+            ("GET", self.PATH),
+            ("PUT", self.PATH, {"knobs": {}}),
+            ("DELETE", self.PATH),
+        ]
+        for request in requests:
+            for who in ("olga", "adam"):
+                assert team.ask(who, *request).status == 200
+            for who in ("ann", "bob"):
+                reply = team.ask(who, *request)
+                assert (reply.status, reply.body["code"]) == (403, "forbidden")
+            assert team.ask("nobody", *request).status == 401
+
+    def test_what_is_wrong_is_named(self, team: Team) -> None:
+        reply = team.ask("olga", "PUT", self.PATH, {"knobs": {"high": 2, "modes": {"lexical": {"low": 1}}}})
+        assert (reply.status, reply.body["code"]) == (422, "invalid_knobs")
+        assert sorted(error["field"] for error in reply.body["errors"]) == ["knobs.high", "knobs.modes.lexical.low"]
+        for body in ({}, {"knobs": 1}, {"knobs": None}, {"knobs": []}, {"knobs": {}, "org": "other"}):
+            reply = team.ask("olga", "PUT", self.PATH, body)
+            assert (reply.status, reply.body["code"]) == (422, "invalid"), body
+        assert team.ask("olga", "PUT", "/v1/search/profiles/My-Profile", {"knobs": {}}).body["code"] == "invalid_name"
+
+    @pytest.mark.parametrize("name", ["nothing", "%00", "%FF", "..%2f..", "a b", "'; drop table", "x" * 1000])
+    def test_every_name_has_an_answer(self, team: Team, name: str) -> None:
+        for request in (("GET",), ("DELETE",), ("PUT", {"knobs": {}})):
+            method, *body = request
+            assert 200 <= team.ask("olga", str(method), f"/v1/search/profiles/{name}", *body).status < 500
 
 
 class TestBootstrap:

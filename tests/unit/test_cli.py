@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import typer.core
 from typer.main import get_command
 
-from almagest.cli import app, items, main
+from almagest.cli import app, items, main, profiles
 from almagest.cli.context import read_settings
 from almagest.models.bootstrap import DEFAULT_BUDGET
 from almagest.models.search import DEFAULT_K, Filters
@@ -169,3 +170,30 @@ def test_filters_are_parsed_into_fields() -> None:
         "priority_min": 0.5,
         "source_ref": "a=b",
     }
+
+
+class TestProfiles:
+    def test_knobs_are_turned_and_others_stay(self) -> None:
+        own = {"high": 0.9, "modes": {"lexical": {"high": 0.8}}}
+        pairs = ["fusion=rrf", "exhaustive=true", "candidates=50", "modes.lexical.standard=0.2", "modes.vector.high=1"]
+        assert profiles.turned(own, pairs) == {
+            "high": 0.9, "fusion": "rrf", "exhaustive": True, "candidates": 50,
+            "modes": {"lexical": {"high": 0.8, "standard": 0.2}, "vector": {"high": 1}},
+        }  # fmt: skip
+        assert own == {"high": 0.9, "modes": {"lexical": {"high": 0.8}}}
+
+    def test_an_empty_value_takes_a_knob_out(self) -> None:
+        own = {"high": 0.9, "modes": {"lexical": {"high": 0.8}}}
+        assert profiles.turned(own, ["high=", "standard="]) == {"modes": {"lexical": {"high": 0.8}}}
+        assert profiles.turned(own, ["modes.lexical.high=", "modes.vector.high="]) == {"high": 0.9}
+
+    @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "abc", "1.0.0"])
+    def test_what_is_no_json_is_text_for_the_database_to_refuse(self, value: str) -> None:
+        assert profiles.turned({}, [f"high={value}"]) == {"high": value}
+
+    def test_what_is_no_pair_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main(["profile", "set", "user_search"])
+        assert caught.value.code == 2
+        with pytest.raises(typer.BadParameter):
+            profiles.turned({}, ["high"])

@@ -13,12 +13,14 @@ from almagest.models.bootstrap import BootstrapRequest
 from almagest.models.call import Call
 from almagest.models.caller import Caller
 from almagest.models.identity import AdminRequest, KeyCreate, OrgCreate
+from almagest.models.profiles import ProfileWrite
 from almagest.models.search import SearchRequest
 from almagest.models.write import BatchResult, BatchWrite, ItemUpdate, MemoryWrite, Pin, Refused, WriteResult
 from almagest.operations import identity, vectors
 from almagest.operations.authenticate import authenticate_key, hash_key
 from almagest.operations.bootstrap import bootstrap
 from almagest.operations.items import archive_item, erase_item, pin_item, update_item, validate_item
+from almagest.operations.profiles import delete_profile, get_profile, list_profiles, put_profile
 from almagest.operations.search import get_chunks, search
 from almagest.operations.write import write_memories, write_memory
 from almagest.runtime import Runtime
@@ -264,6 +266,29 @@ class TestSearch:
         rpc.answers["get_chunks"] = lambda request: {"chunks": [], "next_cursor": "9"}
         assert get_chunks(runtime(rpc), WHO, ITEM, "4", 5).next_cursor == "9"
         assert rpc.requests("get_chunks") == [{"id": str(ITEM), "cursor": "4", "limit": 5}]
+
+
+class TestProfiles:
+    def test_the_system_names_the_org_and_a_caller_does_not(self, rpc: FakeRpc) -> None:
+        profile = {"name": "injection", "built_in": True, "knobs": {"high": 0.9}}
+        rpc.answers |= {
+            "list_profiles": lambda request: {"profiles": []},
+            "get_profile": lambda request: {**profile, "definitions": []},
+            "put_profile": lambda request: profile,
+            "delete_profile": lambda request: profile,
+        }
+        made, knobs = runtime(rpc), ProfileWrite(knobs={"high": 0.9})
+        for org in (None, "acme"):
+            caller = None if org else WHO
+            list_profiles(made, caller, org)
+            get_profile(made, caller, "injection", org)
+            put_profile(made, caller, "injection", knobs, org)
+            delete_profile(made, caller, "injection", org)
+        requests = [request for _, _, request in rpc.asked]
+        named = {"name": "injection"}
+        assert requests[:4] == [{}, named, {**named, "knobs": {"high": 0.9}}, named]
+        assert requests[4:] == [{"org": "acme", **request} for request in requests[:4]]
+        assert set(rpc.retries.values()) == {True}
 
 
 RESULT = {

@@ -1,11 +1,13 @@
-"""The search function: ranked answers, items, chunks."""
+"""The search function: ranked answers, items, chunks, and the profiles that they are ranked by."""
 
 from typing import Annotated, Any
 
 from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from almagest.edge.app import App, path_id
+from almagest.models.profiles import DescribedProfile, Profile, ProfileList, ProfileReset, ProfileWrite
 from almagest.models.search import DEFAULT_PAGE, MAX_PAGE, ChunkPage, Item, SearchRequest, SearchResponse
+from almagest.operations.profiles import delete_profile, get_profile, list_profiles, put_profile
 from almagest.operations.search import get_chunks, get_item, search
 
 app = App("search")
@@ -33,6 +35,30 @@ def list_chunks(
 ) -> ChunkPage:
     """In their order; give `next_cursor` as `cursor` to get the next page."""
     return get_chunks(app.runtime, app.caller, path_id(item), cursor, limit)
+
+
+@app.get("/v1/search/profiles", summary="List search profiles", operation_id="list_profiles")
+def get_profiles() -> ProfileList:
+    """Those that are built in, and the org's own; for owners and admins."""
+    return list_profiles(app.runtime, app.caller)
+
+
+@app.get("/v1/search/profiles/<name>", summary="Get a search profile", operation_id="get_profile")
+def get_one_profile(name: str) -> DescribedProfile:
+    """Its knobs as they count, the org's own among them, and what each may be; for owners and admins."""
+    return get_profile(app.runtime, app.caller, name)
+
+
+@app.put("/v1/search/profiles/<name>", summary="Set a search profile", operation_id="put_profile")
+def put_one_profile(name: str, request: ProfileWrite) -> Profile:
+    """The org's own knobs, in place of those it had; the next search uses them. For owners and admins."""
+    return put_profile(app.runtime, app.caller, name, request)
+
+
+@app.delete("/v1/search/profiles/<name>", summary="Reset a search profile", operation_id="delete_profile")
+def delete_one_profile(name: str) -> ProfileReset:
+    """Back to what is built in; one that is not built in is gone. For owners and admins."""
+    return delete_profile(app.runtime, app.caller, name)
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
