@@ -30,6 +30,6 @@ grant usage on schema api to service_role;
 
 -- What the reader's functions and policies call.
 grant execute on function
-engine.current_caller(), engine.relevance_class(double precision, jsonb),
+engine.current_caller(),
 engine.visible(engine.caller, uuid, uuid, uuid, uuid, uuid[]), engine.readable(engine.caller, almagest.items)
 to almagest_reader;

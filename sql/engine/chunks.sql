@@ -13,11 +13,13 @@ $$;
 create or replace function engine.refresh_lexical(i almagest.items)
 returns void language sql as $$
     insert into almagest.lexical (
-        chunk_id, item_id, org_id, user_id, client_id, deal_id, agent_ids, state, kind, tokeniser, length, terms
+        chunk_id, item_id, org_id, user_id, client_id, deal_id, agent_ids, state, kind, sequence, place, tokeniser,
+        length, terms
     )
     select
         k.id, (i).id, (i).org_id, (i).user_id, (i).client_id, (i).deal_id, (i).agent_ids, (i).state, (i).kind,
-        engine.tokeniser_version(), engine.term_count(own.terms), setweight(own.terms, 'A')
+        engine.sequence_of(i), coalesce((i).conversation_position, k.position), engine.tokeniser_version(),
+        engine.term_count(own.terms), setweight(own.terms, 'A')
     from almagest.chunks as k
     cross join lateral (select engine.tokenise(engine.searched_text(i, k.text)) as terms offset 0) as own
     where k.item_id = (i).id
@@ -29,7 +31,8 @@ $$;
 create or replace function engine.refresh_visibility(i almagest.items)
 returns void language sql as $$
     update almagest.lexical as l
-    set client_id = (i).client_id, deal_id = (i).deal_id, agent_ids = (i).agent_ids, state = (i).state
+    set client_id = (i).client_id, deal_id = (i).deal_id, agent_ids = (i).agent_ids, state = (i).state,
+        sequence = engine.sequence_of(i)
     where l.item_id = (i).id;
     update almagest.embeddings as e
     set client_id = (i).client_id, deal_id = (i).deal_id, agent_ids = (i).agent_ids, state = (i).state

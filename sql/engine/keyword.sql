@@ -1,4 +1,5 @@
--- The keyword leg: BM25 over the terms of chunks (Robertson and Zaragoza 2009, k1 = 1.2), any term may match.
+-- The keyword leg: BM25 over the terms of chunks (Robertson and Zaragoza 2009, k1 = 1.2), any term may match. What would
+-- rank the same without reading every row that holds a common word is found by the rare words alone, and proved.
 
 -- The term frequency behind ts_rank's score of a single term: ts_rank sums 1/i^2 over the places, which tends to
 -- pi^2/6 = 1.64493406685, and this inverts it. Exact for 0 to 255 occurrences (PostgreSQL 18.6).
@@ -7,45 +8,175 @@ returns float8 language sql immutable parallel safe as $$
     select round(1::float8 / (1.64493406685::float8 * greatest(1::float8 - rank, 1e-9::float8)) - 0.5::float8)
 $$;
 
--- terms    of engine.query_terms
--- states   which item states take part
--- filters  see engine.matching_items; '{}' for none
--- b        length normalisation, 0..1
--- Returns every chunk that holds a term: score >= 0, higher is better. Document frequencies are counted over what the
--- caller may see, so that a hidden row's words do not show in a score. Costs a bitmap scan a term.
-create or replace function engine.keyword_leg(
-    c engine.caller, terms text[], states text[], filters jsonb, b float8
-)
-returns table (chunk_id bigint, item_id uuid, score float8)
-language sql stable as $$
-    with asked as materialized (
-        select t.number, engine.term_query(t.term) as query from unnest(terms) with ordinality as t (term, number)
-    ),
-    partition as (
-        select count(*)::float8 as size, greatest(avg(l.length), 1)::float8 as average_length
-        from almagest.lexical as l
-        where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
-    ),
-    -- narrow rows: the terms themselves are not carried on
-    matched as materialized (
-        select
-            l.chunk_id, l.item_id, l.length, a.number,
-            engine.term_frequency(ts_rank('{0,0,0,1}', l.terms, a.query)) as frequency
-        from asked as a
-        join almagest.lexical as l on ts_filter(l.terms, '{a}') @@ a.query
-        where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
-    ),
-    weighed as (
-        select d.number, ln(1::float8 + (p.size - d.documents + 0.5::float8) / (d.documents + 0.5::float8)) as idf
-        from (select m.number, count(*)::float8 as documents from matched as m group by m.number) as d, partition as p
+-- Inverse document frequency, always above 0.
+create or replace function engine.idf(size float8, documents float8)
+returns float8 language sql immutable parallel safe as $$
+    select ln(1::float8 + greatest(size - documents + 0.5::float8, 0.5::float8) / (documents + 0.5::float8))
+$$;
+
+-- Which rows of almagest.lexical (as l) take part, as SQL for execute … using c, states.
+create or replace function engine.lexical_scope()
+returns text language sql immutable parallel safe as $$
+    select 'engine.visible($1, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any($2)'
+$$;
+
+-- How often each term of the query stands in a row, as SQL columns f1, f2, … The one place where terms become SQL text:
+-- always as literals.
+create or replace function engine.frequency_columns(queries tsquery[])
+returns text language sql immutable parallel safe as $$
+    select string_agg(format(
+        'round(1::float8 / (1.64493406685::float8 * (1::float8 - ts_rank(''{0,0,0,1}'', l.terms, %L::tsquery))) - 0.5::float8)'
+        ' as f%s', query, number
+    ), ', ' order by number)
+    from unnest(queries) with ordinality as t (query, number)
+$$;
+
+-- The BM25 sum over columns named by prefix and number (f1, f2, …) and a column k, the length's part of the formula.
+create or replace function engine.score_expression(idfs float8[], prefix text)
+returns text language sql immutable parallel safe as $$
+    select string_agg(
+        format('%s::float8 * %s%s / (%s%s + k)', (idf * 2.2)::text, prefix, number, prefix, number), ' + ' order by number
     )
-    select m.chunk_id, m.item_id, sum(
-        w.idf * m.frequency * 2.2::float8
-        / (m.frequency + 1.2::float8 * (1::float8 - b + b * m.length / p.average_length))
-    ) as score
-    from matched as m
-    join weighed as w on w.number = m.number
-    cross join partition as p
-    where filters = '{}' or m.item_id in (select engine.matching_items(c, filters))
-    group by m.chunk_id, m.item_id
+    from unnest(idfs) with ordinality as t (idf, number)
+$$;
+
+-- The length's part of BM25: messages are short by nature, and hardly punished for being longer than others.
+create or replace function engine.length_expression(q engine.query_terms, knobs jsonb)
+returns text language sql immutable parallel safe as $$
+    select format(
+        '1.2::float8 * case when l.sequence <> l.item_id'
+        ' then %s::float8 + %s::float8 * l.length else %s::float8 + %s::float8 * l.length end',
+        1 - m, m / (q).average_length, 1 - d, d / (q).average_length
+    )
+    from (
+        select (knobs ->> 'message_length_normalisation')::float8 as m, (knobs ->> 'length_normalisation')::float8 as d
+    ) as b
+$$;
+
+-- Size of what the caller may search, and how many of its chunks hold each term. Partitions of more than 20,000 chunks
+-- have statistics of their size and frequent terms; all else is counted here, up to that many rows, over what the caller
+-- sees, so that a hidden row's words do not show in a score.
+create or replace function engine.weigh_terms(c engine.caller, terms text[], states text[])
+returns engine.query_terms language plpgsql stable as $$
+declare
+    q engine.query_terms;
+    known_documents bigint;
+    known_length bigint;
+begin
+    select sum(p.documents), sum(p.total_length) into known_documents, known_length
+    from almagest.partition_statistics as p
+    where p.org_id = (c).org_id and (p.user_id is null or p.user_id = (c).user_id);
+
+    q.counted := case when known_documents is null then 'live' else 'statistics' end;
+    if known_documents is null then
+        execute format(
+            'select count(*), greatest(avg(length), 1) from (select l.length from almagest.lexical as l where %s limit 20001) as l',
+            engine.lexical_scope()
+        ) into q.size, q.average_length using c, states;
+    else
+        q.size := known_documents;
+        q.average_length := greatest(known_length::float8 / known_documents, 1);
+    end if;
+
+    select
+        array_agg(t.term order by t.documents, t.term),
+        array_agg(engine.term_query(t.term) order by t.documents, t.term),
+        array_agg(t.documents order by t.documents, t.term),
+        array_agg(engine.idf(q.size, t.documents) order by t.documents, t.term)
+    into q.terms, q.queries, q.documents, q.idfs
+    from (
+        select asked.term, coalesce(
+            (
+                select sum(s.documents) from almagest.term_statistics as s
+                where s.term = asked.term and s.org_id = (c).org_id and (s.user_id is null or s.user_id = (c).user_id)
+            ),
+            engine.count_documents(c, asked.term, states)
+        )::float8 as documents
+        from unnest(terms) as asked (term)
+    ) as t
+    where t.documents > 0;
+    return q;
+end
+$$;
+
+-- How many rows that the caller may search hold a term; 20,001 where there are more.
+create or replace function engine.count_documents(c engine.caller, term text, states text[])
+returns bigint language plpgsql stable as $$
+declare
+    documents bigint;
+begin
+    execute format(
+        'select count(*) from (select from almagest.lexical as l where ts_filter(l.terms, ''{a}'') @@ %L::tsquery and %s'
+        ' limit 20001) as l',
+        engine.term_query(term), engine.lexical_scope()
+    ) into documents using c, states;
+    return documents;
+end
+$$;
+
+-- items: only these, or null for all. Returns the best chunks by BM25 and whether they are proved to be the best.
+--   budget  how many rows the candidate terms may touch together; null: no pruning
+-- A chunk that was not read holds none of the candidate terms, so it scores less than the sum of idf * 2.2 over the
+-- others: where the last of the best scores at least that, nothing was missed.
+create or replace function engine.best_by_keywords(
+    c engine.caller, q engine.query_terms, states text[], items uuid[], knobs jsonb, pool int, budget float8,
+    out chunk_ids bigint[], out scores float8[], out exact boolean
+)
+language plpgsql stable as $$
+declare
+    candidates int := cardinality((q).terms);
+    bound float8;
+begin
+    if budget is not null then
+        select greatest(count(*) filter (where t.so_far <= budget), 1) into candidates
+        from (select sum(d) over (order by number) as so_far from unnest((q).documents) with ordinality as d (d, number)) as t;
+    end if;
+    execute format(
+        'select array_agg(s.chunk_id order by s.score desc, s.chunk_id), array_agg(s.score order by s.score desc, s.chunk_id)'
+        ' from (select chunk_id, %s as score from (select l.chunk_id, %s as k, %s from almagest.lexical as l'
+        ' where %s and %s and %s offset 0) as r order by score desc, chunk_id limit %s) as s where s.score > 0',
+        engine.score_expression((q).idfs, 'f'), engine.length_expression(q, knobs),
+        engine.frequency_columns((q).queries), engine.lexical_scope(),
+        case
+            when items is not null or (q).size <= 1000 then 'true'
+            else format(
+                'ts_filter(l.terms, ''{a}'') @@ %L::tsquery', array_to_string((q).queries[:candidates], ' | ')
+            )
+        end,
+        case when items is not null then 'l.item_id = any($3)' else 'true' end, pool
+    ) into chunk_ids, scores using c, states, items;
+
+    select coalesce(sum(idf * 2.2), 0) into bound
+    from unnest((q).idfs) with ordinality as i (idf, number) where number > candidates;
+    exact := items is not null or (q).size <= 1000 or candidates = cardinality((q).terms)
+        or coalesce(cardinality(chunk_ids) = pool and scores[pool] >= bound, false);
+end
+$$;
+
+-- The keyword leg: as many rare terms as the budget allows; where the result is not proved, once more with eight times
+-- the budget. items as above; q as engine.weigh_terms makes it.
+create or replace function engine.keyword_leg(
+    c engine.caller, q engine.query_terms, states text[], items uuid[], knobs jsonb, pool int,
+    out chunk_ids bigint[], out scores float8[], out exact boolean
+)
+language plpgsql stable as $$
+declare
+    budget float8 := case
+        when (knobs ->> 'exhaustive')::boolean then null
+        when cardinality((q).terms) <= 5 then 1000
+        when cardinality((q).terms) <= 11 then 3000
+        else 10000
+    end;
+begin
+    exact := true;
+    if coalesce(cardinality((q).terms), 0) = 0 then
+        return;
+    end if;
+    select b.* into chunk_ids, scores, exact
+    from engine.best_by_keywords(c, q, states, items, knobs, pool, budget) as b;
+    if not exact then
+        select b.* into chunk_ids, scores, exact
+        from engine.best_by_keywords(c, q, states, items, knobs, pool, budget * 8) as b;
+    end if;
+end
 $$;

@@ -27,14 +27,13 @@ returns table (item_id uuid, summary jsonb) language sql stable as $$
     where i.id = any(ids)
 $$;
 
--- ranked: [{item_id, chunk_id, hybrid, vector, keyword, metadata, strength, final}], best first.
--- Returns the results of a search in that order, each with a snippet of at most 400 characters.
-create or replace function engine.read_results(ranked jsonb, knobs jsonb)
+-- Returns the results of a search, in the given order, each with a snippet of at most 400 characters.
+create or replace function engine.read_results(best engine.candidate[])
 returns jsonb language sql stable security definer set search_path = '' as $$
     select coalesce(jsonb_agg(
         i.summary || jsonb_build_object(
             'snippet', left(k.text, 400),
-            'relevance', engine.relevance_class(r.hybrid, knobs),
+            'relevance', r.relevance,
             'scores', jsonb_build_object(
                 'hybrid', round(r.hybrid::numeric, 4), 'vector', round(r.vector::numeric, 4),
                 'keyword', round(r.keyword::numeric, 4), 'metadata', round(r.metadata::numeric, 4),
@@ -42,13 +41,10 @@ returns jsonb language sql stable security definer set search_path = '' as $$
             )
         ) order by r.place
     ), '[]')
-    from jsonb_to_recordset(ranked) as r (
-        place int, item_id uuid, chunk_id bigint, hybrid float8, vector float8, keyword float8, metadata float8,
-        strength float8, final float8
+    from unnest(best) with ordinality as r (
+        chunk_id, item_id, keyword, matched, vector, metadata, boosts, hybrid, relevance, strength, final, cut, place
     )
-    join engine.item_summaries(array(
-        select (ids ->> 'item_id')::uuid from jsonb_array_elements(ranked) as ids
-    )) as i on i.item_id = r.item_id
+    join engine.item_summaries(array(select b.item_id from unnest(best) as b)) as i on i.item_id = r.item_id
     join almagest.chunks as k on k.id = r.chunk_id
 $$;
 

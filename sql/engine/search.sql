@@ -35,107 +35,168 @@ returns table (item_id uuid, score float8) language sql stable as $$
     where i.id = any(items)
 $$;
 
--- The class of a fused score, before strength: high, standard or low.
-create or replace function engine.relevance_class(hybrid float8, knobs jsonb)
+-- The candidates of an answer with their metadata scores, also where these had no weight in the ranking.
+create or replace function engine.with_metadata(best engine.candidate[], terms text[])
+returns engine.candidate[] language sql stable as $$
+    select array_agg(
+        (
+            b.chunk_id, b.item_id, b.keyword, b.matched, b.vector, coalesce(b.metadata, m.score), b.boosts, b.hybrid,
+            b.relevance, b.strength, b.final, b.cut
+        )::engine.candidate
+        order by b.place
+    )
+    from unnest(best) with ordinality as b (
+        chunk_id, item_id, keyword, matched, vector, metadata, boosts, hybrid, relevance, strength, final, cut, place
+    )
+    left join engine.metadata_scores(terms, array(select u.item_id from unnest(best) as u where u.metadata is null)) as m
+    on m.item_id = b.item_id
+$$;
+
+-- How well a candidate answers, on a scale that does not drift as an org grows: the share of the query's idf that it
+-- holds, and its cosine, each where that leg ran.
+create or replace function engine.calibrated(matched float8, vector float8, mode text)
+returns float8 language sql immutable parallel safe as $$
+    select case mode when 'hybrid' then 0.5 * matched + 0.5 * vector when 'vector' then vector else matched end
+$$;
+
+-- The class of a calibrated score, before strength: high, standard or low.
+create or replace function engine.relevance_class(calibrated float8, knobs jsonb)
 returns text language sql immutable parallel safe as $$
     select case
-        when hybrid >= (knobs ->> 'high')::float8 then 'high'
-        when hybrid >= (knobs ->> 'standard')::float8 then 'standard'
+        when calibrated >= (knobs ->> 'high')::float8 then 'high'
+        when calibrated >= (knobs ->> 'standard')::float8 then 'standard'
         else 'low'
     end
 $$;
 
--- terms, query, model, mode  what is asked, and which legs answer
--- pool                       how many candidates each leg sends
--- Returns the candidate items above the floor, best first, each with its best chunk and its scores (all 0..1, higher is
--- better; keyword and vector null where that leg did not run, metadata null where it has no weight).
--- Planned for each call (with a generic plan one tenant's search has been seen to take 70 times as long), and alone so:
--- under this setting every call of an SQL function that is not inlined is planned anew as well.
+-- The fused score of the legs, 0..1; the weights of those that ran add up to 1.
+--   keyword, vector, metadata  null where the leg did not run
+--   exact                      holds an identifier of the query
+-- A hit that is below the vector threshold has only words to speak for it: their part is capped, unless one of them is
+-- the very identifier that was asked for.
+create or replace function engine.fuse(
+    keyword float8, vector float8, metadata float8, exact boolean, mode text, knobs jsonb
+)
+returns float8 language sql immutable parallel safe as $$
+    select (
+        k.weight * case
+            when mode = 'hybrid' and vector < (knobs ->> 'vector_threshold')::float8 and not exact
+                then least(keyword, (knobs ->> 'keyword_only_cap')::float8)
+            else coalesce(keyword, 0)
+        end
+        + v.weight * coalesce(vector, 0) + m.weight * coalesce(metadata, 0)
+    ) / nullif(k.weight + v.weight + m.weight, 0)
+    from (select case when mode <> 'vector' then (knobs ->> 'keyword_weight')::float8 else 0 end as weight) as k,
+        (select case when mode <> 'lexical' then (knobs ->> 'vector_weight')::float8 else 0 end as weight) as v,
+        (select (knobs ->> 'metadata_weight')::float8 as weight) as m
+$$;
+
+-- asked           the query's text; q its terms
+-- keyword_ids, vector_ids   chunks that the legs send
+-- items           only these, or null for all
+-- Returns a candidate for each item that the legs found, or that lies beside what they found, best first; those that
+-- fall out say why in cut.
 create or replace function engine.rank_items(
-    c engine.caller, terms text[], query @extschema:vector@.halfvec, model smallint, mode text,
-    states text[], filters jsonb, knobs jsonb, pool int
+    c engine.caller, asked text, q engine.query_terms, query @extschema:vector@.halfvec, model smallint, mode text,
+    states text[], items uuid[], knobs jsonb, keyword_ids bigint[], vector_ids bigint[]
 )
-returns table (
-    item_id uuid, chunk_id bigint, hybrid float8, vector float8, keyword float8, metadata float8,
-    strength float8, final float8
-)
-language plpgsql stable set plan_cache_mode = force_custom_plan as $$
+returns setof engine.candidate language plpgsql stable set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
 declare
-    keyword_weight float8 := case when mode <> 'vector' then (knobs ->> 'keyword_weight')::float8 else 0 end;
-    vector_weight float8 := case when mode <> 'lexical' then (knobs ->> 'vector_weight')::float8 else 0 end;
-    metadata_weight float8 := (knobs ->> 'metadata_weight')::float8;
-    -- the weights of the legs that run add up to 1
-    total_weight float8 := nullif(keyword_weight + vector_weight + metadata_weight, 0);
+    around_ids bigint[];
+    distances int[];
+    pool_ids bigint[];
+    wish record := engine.read_query(asked);
+    identifiers tsquery := (
+        select string_agg(engine.term_query(i)::text, ' | ')::tsquery from engine.identifiers(engine.fold(left(asked, 1000))) as i
+    );
+    author_boost float8 := (knobs ->> 'author_boost')::float8;
+    date_boost float8 := (knobs ->> 'date_boost')::float8;
+    when_boost float8 := case when wish.asks_when then (knobs ->> 'when_boost')::float8 else 0 end;
+    question_turn_share float8 := (knobs ->> 'question_turn_share')::float8;
+    conversation_boost float8 := (knobs ->> 'conversation_boost')::float8;
     strength_low float8 := (knobs ->> 'strength_low')::float8;
+    metadata_weight float8 := (knobs ->> 'metadata_weight')::float8;
 begin
+    select array_agg(a.chunk_id), array_agg(a.distance), array_agg(a.chunk_id) filter (where a.distance <= 2)
+    into around_ids, distances, pool_ids
+    from engine.around(keyword_ids || vector_ids) as a;
+
     return query
-    with keyword_hits as materialized (
-        select l.chunk_id, l.item_id, l.score / (l.score + (knobs ->> 'keyword_scale')::float8) as score
-        from engine.keyword_leg(c, terms, states, filters, (knobs ->> 'length_normalisation')::float8) as l
-        where mode <> 'vector'
+    with windows as materialized (
+        select w.* from engine.windowed_scores(q, around_ids, distances, knobs) as w
     ),
-    vector_hits as materialized (
-        select v.chunk_id, v.item_id, v.similarity
-        from engine.vector_leg(c, query, model, states, filters, (knobs ->> 'vector_threshold')::float8, pool) as v
-        where mode <> 'lexical'
-    ),
-    -- one chunk an item, so that a long document does not fill the pool
-    best_keyword_hits as materialized (
-        select h.chunk_id, h.item_id
-        from (select distinct on (k.item_id) k.* from keyword_hits as k order by k.item_id, k.score desc, k.chunk_id) as h
-        order by h.score desc, h.chunk_id
-        limit pool
-    ),
-    -- what one leg has sent is scored by the other one too
     cosines as materialized (
-        select s.chunk_id, s.similarity
-        from engine.similarities(query, model, array(select h.chunk_id from best_keyword_hits as h)) as s
-        where mode = 'hybrid'
+        select s.chunk_id, s.similarity from engine.similarities(query, model, pool_ids) as s where mode <> 'lexical'
     ),
-    scored as (
+    attributes as materialized (
+        select m.item_id, m.score
+        from engine.metadata_scores((q).terms, case
+            when metadata_weight > 0 then array(select distinct k.item_id from almagest.chunks as k where k.id = any(pool_ids))
+        end) as m
+    ),
+    legs as (
         select
-            k.chunk_id, k.item_id,
-            case when mode <> 'vector' then coalesce(h.score, 0) end as keyword,
-            case when mode <> 'lexical' then least(1, greatest(0, coalesce(v.similarity, s.similarity, 0))) end as vector
-        from (
-            select b.chunk_id, b.item_id from best_keyword_hits as b
-            union
-            select n.chunk_id, n.item_id from vector_hits as n
-        ) as k
-        left join keyword_hits as h on h.chunk_id = k.chunk_id
-        left join vector_hits as v on v.chunk_id = k.chunk_id
-        left join cosines as s on s.chunk_id = k.chunk_id
+            k.id as chunk_id, k.item_id, i.conversation_id, i.agent_name, i.occurred_at, i.type, i.evergreen, i.updated_at,
+            i.user_id is not null as own, k.text, m.score as metadata,
+            case when mode <> 'vector' then w.score end as keyword, w.matched,
+            case when mode <> 'lexical' then least(1, greatest(0, coalesce(v.similarity, 0))) end as vector,
+            coalesce(l.terms @@ identifiers, false) as exact
+        from windows as w
+        join almagest.chunks as k on k.id = w.chunk_id
+        join almagest.lexical as l on l.chunk_id = w.chunk_id
+        join almagest.items as i on i.id = k.item_id
+        left join cosines as v on v.chunk_id = w.chunk_id
+        left join attributes as m on m.item_id = k.item_id
+        -- the predicate once more, on the item itself: what a chunk's copy says may be older
+        where engine.visible(c, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and i.state = any(states)
+            and (items is null or i.id = any(items))
     ),
+    fused as (
+        select l.*, engine.fuse(l.keyword, l.vector, l.metadata, l.exact, mode, knobs) as legs from legs as l
+    ),
+    -- one chunk an item
     best_chunks as materialized (
-        select distinct on (s.item_id)
-            s.*, coalesce(s.keyword * keyword_weight, 0) + coalesce(s.vector * vector_weight, 0) as legs
-        from scored as s
-        order by s.item_id, legs desc, s.chunk_id
+        select distinct on (f.item_id) f.* from fused as f order by f.item_id, f.legs desc, f.chunk_id
+    ),
+    boosted as (
+        select b.*,
+            case when strpos(wish.words, ' ' || lower(b.agent_name) || ' ') > 0 then author_boost else 0 end as author,
+            case when cardinality(wish.years || wish.months || wish.days) > 0 and b.occurred_at is not null
+                then date_boost * (
+                    (cardinality(wish.years) = 0 or extract(year from b.occurred_at)::int = any(wish.years))::int
+                    * (cardinality(wish.months) = 0 or extract(month from b.occurred_at)::int = any(wish.months))::int
+                    * (1 + (extract(day from b.occurred_at)::int = any(wish.days))::int) / 2.0
+                )
+                else 0
+            end as date,
+            case when b.conversation_id is not null
+                then conversation_boost * max(b.legs) over (partition by b.conversation_id) else 0
+            end as conversation,
+            case when when_boost > 0 and engine.says_when(b.text) then when_boost else 0 end as said_when,
+            case when b.conversation_id is not null and engine.only_asks(b.text) then question_turn_share else 1 end as asking
+        from best_chunks as b
     ),
     types as materialized (
         select t.name, t.strength_floor from engine.item_types((c).org_id) as t
     ),
     weighed as (
-        select
-            b.*, m.score as metadata, (i.user_id is not null) as own, i.updated_at,
-            least(1, (b.legs + coalesce(m.score, 0) * metadata_weight) / total_weight) as hybrid,
-            engine.strength(s, t.strength_floor, i.evergreen, now()) as strength
-        from best_chunks as b
-        join almagest.items as i on i.id = b.item_id
+        select b.*, least(1, (b.legs + b.author + b.date + b.conversation + b.said_when) * b.asking) as hybrid,
+            engine.strength(s, t.strength_floor, b.evergreen, now()) as strength
+        from boosted as b
         left join almagest.strength_signals as s on s.item_id = b.item_id
-        left join types as t on t.name = i.type
-        -- reading items' attributes costs more than all else here
-        left join engine.metadata_scores(
-            terms, case when metadata_weight > 0 then array(select h.item_id from best_chunks as h) end
-        ) as m on m.item_id = b.item_id
-        -- the predicate once more, on the item itself: what a chunk's copy says may be older
-        where engine.visible(c, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and i.state = any(states)
+        left join types as t on t.name = b.type
     )
-    select w.item_id, w.chunk_id, w.hybrid, w.vector, w.keyword, w.metadata, w.strength, f.final
+    select
+        w.chunk_id, w.item_id, w.keyword, w.matched, w.vector, w.metadata,
+        jsonb_strip_nulls(jsonb_build_object(
+            'author', nullif(w.author, 0), 'date', nullif(w.date, 0), 'conversation', nullif(w.conversation, 0),
+            'when', nullif(w.said_when, 0), 'question_turn', nullif(w.asking, 1)
+        )),
+        w.hybrid, engine.relevance_class(engine.calibrated(w.matched, w.vector, mode), knobs), w.strength, f.final,
+        case when w.legs < (knobs ->> 'fused_floor')::float8 then 'floor' end
     from weighed as w
     cross join lateral (select w.hybrid * (strength_low + (1 - strength_low) * w.strength) as final) as f
-    where w.hybrid >= (knobs ->> 'fused_floor')::float8
     -- rounded, since two sums of the same parts may differ in the last bit: then the caller's own before the shared
     order by round(f.final::numeric, 9) desc, w.own desc, w.updated_at desc, w.item_id;
 end
@@ -145,9 +206,9 @@ $$;
 create or replace function engine.search(c engine.caller, request jsonb, purpose text)
 returns jsonb language plpgsql as $$
 declare
+    started timestamptz := clock_timestamp();
     profile text := coalesce(request ->> 'profile', 'user_search');
-    knobs jsonb := engine.knobs(c, profile);
-    terms text[] := engine.query_terms(request ->> 'query');
+    asked text := request ->> 'query';
     vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
     model smallint := engine.model_id(request ->> 'model');
     states text[] := case
@@ -155,45 +216,73 @@ declare
     end;
     filters jsonb := coalesce(jsonb_strip_nulls(nullif(request -> 'filters', 'null')), '{}');
     k int := coalesce((request ->> 'k')::int, 10);
+    terms text[] := engine.query_terms(asked);
     how record;
-    ranked jsonb;
-    found int;
+    knobs jsonb;
+    items uuid[];
+    pool int;
+    q engine.query_terms;
+    by_keyword record;
+    by_vector bigint[];
+    stages jsonb;
+    ranked engine.candidate[];
+    best engine.candidate[];
     results jsonb;
+    trace jsonb;
     trace_id uuid;
 begin
     -- The index scan goes on until enough rows have passed the filters.
     perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '60', true);
     how := engine.search_mode(terms, vector is not null, model is not null, request ->> 'degraded_reason');
-    knobs := engine.mode_knobs(knobs, how.mode);
+    knobs := engine.mode_knobs(engine.knobs(c, profile), how.mode);
+    pool := greatest((knobs ->> 'candidates')::int, 2 * k);
+    if filters <> '{}' then
+        items := array(select engine.matching_items(c, filters));
+    end if;
+    q := engine.weigh_terms(c, terms, states);
+    stages := jsonb_build_object('terms', engine.milliseconds_since(started));
 
-    with all_ranked as materialized (
-        select row_number() over () as place, item.*
-        from engine.rank_items(
-            c, terms, vector, model, how.mode, states, filters, knobs, greatest((knobs ->> 'candidates')::int, 2 * k)
-        ) as item
-    ),
-    best as (
-        select * from all_ranked where place <= k
-    )
-    select
-        (select count(*) from all_ranked),
-        coalesce(jsonb_agg(to_jsonb(b) || jsonb_build_object('metadata', m.score) order by b.place), '[]')
-    into found, ranked
-    from best as b
-    join engine.metadata_scores(terms, array(select item_id from best)) as m on m.item_id = b.item_id;
+    select l.chunk_ids, l.exact into by_keyword
+    from engine.keyword_leg(c, q, states, items, knobs, pool) as l
+    where how.mode <> 'vector';
+    stages := stages || jsonb_build_object('keyword', engine.milliseconds_since(started));
+    by_vector := array(
+        select v.chunk_id
+        from engine.vector_leg(c, vector, model, states, items, (knobs ->> 'vector_threshold')::float8, pool) as v
+        where how.mode <> 'lexical'
+    );
+    stages := stages || jsonb_build_object('vector', engine.milliseconds_since(started));
+    ranked := array(
+        select r from engine.rank_items(
+            c, asked, q, vector, model, how.mode, states, items, knobs, by_keyword.chunk_ids, by_vector
+        ) as r
+    );
+    stages := stages || jsonb_build_object('rank', engine.milliseconds_since(started));
+    best := engine.with_metadata(engine.diversify(ranked, model, (knobs ->> 'mmr_lambda')::float8, k), terms);
+    stages := stages || jsonb_build_object('diversify', engine.milliseconds_since(started));
+    results := engine.read_results(best);
+    stages := stages || jsonb_build_object('read', engine.milliseconds_since(started));
 
-    results := engine.read_results(ranked, knobs);
+    trace := jsonb_build_object(
+        'terms', to_jsonb((q).terms), 'counted', (q).counted, 'knobs', knobs, 'filters', filters,
+        'legs', jsonb_build_object(
+            'keyword', coalesce(cardinality(by_keyword.chunk_ids), 0), 'vector', cardinality(by_vector)
+        ),
+        'exact', by_keyword.exact, 'candidates', cardinality(ranked), 'stages_ms', stages
+    );
     trace_id := engine.record_retrieval(
-        c, purpose, request, profile, how.mode, how.reason, found, results,
-        jsonb_build_object('terms', cardinality(terms), 'knobs', knobs, 'filters', filters)
+        c, purpose, request, profile, how.mode, how.reason, cardinality(ranked), results, trace
     );
     return jsonb_build_object(
         'mode', how.mode, 'degraded_reason', how.reason, 'results', results, 'trace_id', trace_id
     ) || case
-        when coalesce((request ->> 'explain')::boolean, false) then jsonb_build_object(
-            'explain', jsonb_build_object('terms', to_jsonb(terms), 'candidates', found, 'knobs', knobs)
-        )
+        when coalesce((request ->> 'explain')::boolean, false) then jsonb_build_object('explain', trace)
         else '{}'
     end;
 end
+$$;
+
+create or replace function engine.milliseconds_since(started timestamptz)
+returns numeric language sql volatile as $$
+    select round(extract(epoch from clock_timestamp() - started)::numeric * 1000, 2)
 $$;

@@ -48,22 +48,23 @@ end
 $$;
 
 -- query       of unit length or not: cosine
+-- items       only these, or null for all
 -- threshold   weakest similarity that enters, 0..1
--- Returns the nearest chunks that the caller may see and that match: similarity 0..1, higher is better. Without filters
--- the index scan goes on until enough rows are visible (iterative scan), so a small org in a large table loses nothing;
--- with filters the rows that match are compared one by one, so nothing that matches is missed.
+-- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better. The index scan goes on until
+-- enough rows are visible (iterative scan), so a small org in a large table loses nothing; given items are compared one
+-- by one, so that nothing that matches a filter is missed.
 create or replace function engine.vector_leg(
-    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], filters jsonb,
+    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], items uuid[],
     threshold float8, candidates int
 )
-returns table (chunk_id bigint, item_id uuid, similarity float8)
-language plpgsql stable as $$
+returns table (chunk_id bigint, similarity float8)
+language plpgsql stable set plan_cache_mode = force_custom_plan as $$
 begin
-    if filters = '{}' then
+    if items is null then
         return query
-        select nearest.chunk_id, nearest.item_id, 1::float8 - nearest.distance
+        select nearest.chunk_id, 1::float8 - nearest.distance
         from (
-            select e.chunk_id, e.item_id, e.vector operator(@extschema:vector@.<=>) query as distance
+            select e.chunk_id, e.vector operator(@extschema:vector@.<=>) query as distance
             from almagest.embeddings as e
             where e.model_id = model
                 and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
@@ -75,17 +76,17 @@ begin
         order by nearest.distance, nearest.chunk_id;
     else
         return query
-        select e.chunk_id, e.item_id, compared.similarity
-        from engine.matching_items(c, filters) as matching (item_id)
-        join almagest.embeddings as e on e.item_id = matching.item_id
-        cross join lateral (
-            select 1::float8 - (e.vector operator(@extschema:vector@.<=>) query) as similarity offset 0
+        select compared.chunk_id, compared.similarity
+        from (
+            select e.chunk_id, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query) as similarity
+            from almagest.embeddings as e
+            where e.item_id = any(items) and e.model_id = model
+                and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
+                and e.state = any(states)
+            offset 0 -- no nearest-neighbour index for these
         ) as compared
-        where e.model_id = model
-            and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
-            and e.state = any(states)
-            and compared.similarity >= threshold
-        order by compared.similarity desc, e.chunk_id
+        where compared.similarity >= threshold
+        order by compared.similarity desc, compared.chunk_id
         limit candidates;
     end if;
 end

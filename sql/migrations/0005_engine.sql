@@ -1,0 +1,72 @@
+-- What the retrieval engine adds: the order of chunks in a conversation or a document, and statistics of what is large.
+
+-- Chunks of one conversation, or of one document, are each other's neighbours. Who may see a row is part of the
+-- sequence, so that a private turn never lends its words to a shared one.
+alter table almagest.lexical add column sequence uuid, add column place int;
+
+update almagest.lexical as l
+set sequence = case
+        when i.conversation_id is null then i.id
+        else md5(jsonb_build_array(
+            i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids, i.conversation_id
+        )::text)::uuid
+    end,
+    place = coalesce(i.conversation_position, k.position)
+from almagest.items as i, almagest.chunks as k
+where i.id = l.item_id and k.id = l.chunk_id;
+
+alter table almagest.lexical alter column sequence set not null, alter column place set not null;
+create index lexical_sequence on almagest.lexical (sequence, place, chunk_id);
+
+create table almagest.partition_statistics (
+    org_id uuid not null references almagest.orgs on delete cascade,
+    user_id uuid,           -- null: what is shared
+    documents bigint not null,
+    total_length bigint not null,
+    counted_at timestamptz not null default now(),
+    unique nulls not distinct (org_id, user_id)
+);
+comment on table almagest.partition_statistics is
+'Size of each large partition (org and user scope), counted by a job; small ones are counted as they are searched.';
+
+create table almagest.term_statistics (
+    org_id uuid not null references almagest.orgs on delete cascade,
+    user_id uuid,
+    term text not null,
+    documents int not null,
+    unique nulls not distinct (org_id, user_id, term)
+);
+comment on table almagest.term_statistics is
+'How many chunks of a large partition hold a term, for the frequent terms; rare ones are counted as they are searched.';
+
+alter table almagest.partition_statistics enable row level security;
+alter table almagest.partition_statistics force row level security;
+alter table almagest.term_statistics enable row level security;
+alter table almagest.term_statistics force row level security;
+
+create type engine.query_terms as (
+    terms text[],
+    queries tsquery[],      -- one a term
+    documents float8[],     -- chunks of the partition that hold it
+    idfs float8[],
+    size float8,            -- chunks of the partition
+    average_length float8,  -- of a chunk, in terms
+    counted text            -- live, or statistics
+);
+comment on type engine.query_terms is 'What the keyword leg knows of a query, rarest term first; made by engine.weigh_terms.';
+
+create type engine.candidate as (
+    chunk_id bigint,
+    item_id uuid,
+    keyword float8,     -- 0..1; null where the leg did not run
+    matched float8,     -- share of the query's idf that the chunk and its neighbours hold, 0..1
+    vector float8,      -- cosine, 0..1; null where the leg did not run
+    metadata float8,    -- 0..1; null where it has no weight
+    boosts jsonb,       -- what each boost added
+    hybrid float8,      -- fused, 0..1
+    relevance text,     -- high, standard or low
+    strength float8,    -- 0.05..1
+    final float8,       -- fused x strength
+    cut text            -- why it is not in the answer, or null
+);
+comment on type engine.candidate is 'One item on its way through a search, with its best chunk.';
