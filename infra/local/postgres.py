@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -65,6 +66,8 @@ class Postgres:
         TCP port to listen on; by default the one of the last start, or another free one when that is taken.
     durable
         False turns off everything that only matters after a crash.
+    settings
+        Of the server, over the usual ones.
 
     Raises
     ------
@@ -72,11 +75,19 @@ class Postgres:
         From `start`, when the cluster cannot be made or does not come up.
     """
 
-    def __init__(self, directory: Path, port: int | None = None, *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int | None = None,
+        *,
+        durable: bool = True,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = directory.absolute()
         self.data = self.directory / "data"
         self.log = self.directory / "postgres.log"
         self.durable = durable
+        self.settings = dict(settings or {})
         self._port = port
         self._passwords: dict[str, str] = {}
 
@@ -129,7 +140,7 @@ class Postgres:
         return kept if is_free(kept) else free_port()
 
     def _options(self) -> str:
-        settings = SETTINGS | {"port": str(self.port)} | ({} if self.durable else THROWAWAY)
+        settings = SETTINGS | {"port": str(self.port)} | ({} if self.durable else THROWAWAY) | self.settings
         return " ".join(f"-c {name}='{value}'" for name, value in settings.items())
 
     def _initialise(self) -> None:
