@@ -14,12 +14,14 @@ class Part(StrEnum):
     """What is measured."""
 
     QUALITY = "quality"
+    SPEED = "speed"
     LOCOMO = "locomo"
     ALL = "all"
 
 
 def main(
     part: Annotated[Part, typer.Argument(help="What is measured.")] = Part.ALL,
+    scale: Annotated[int, typer.Option(min=1000, help="Chunks of the largest corpus.")] = 100_000,
     json: Annotated[Path, typer.Option(help="Folder of the results.")] = REPORTS,
 ) -> None:
     """Measure, print tables, and leave the figures as JSON."""
@@ -31,6 +33,10 @@ def main(
         from tests.bench import quality
 
         quality.run(console, json)
+    if part in (Part.SPEED, Part.ALL):
+        from tests.bench import speed
+
+        speed.run(console, json, scale)
     if part in (Part.LOCOMO, Part.ALL):
         from tests.bench import locomo
 

@@ -8,7 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -35,7 +35,6 @@ from tests.bench.places import CACHE, SQL
 # What decides how an item is stored; other code of the engine only reads it.
 STORING = ("migrations/*.sql", "engine/tokenise.sql", "engine/chunks.sql", "engine/neighbours.sql", "engine/write.sql")
 BATCH = 500
-KEPT = 2
 
 Connection = psycopg.Connection[Any]
 Knobs = dict[str, Any]
@@ -123,7 +122,7 @@ def _dealt(asked: Sequence[Asked], hands: int) -> list[Sequence[Asked]]:
 
 
 @contextmanager
-def cluster(directory: Path, console: Console) -> Iterator[Postgres]:
+def cluster(directory: Path, console: Console, settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
     """Start the Postgres of a directory; a second run waits for the first, whose server it would end otherwise."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory.parent / f"{directory.name}.lock").open("w") as lock:
@@ -132,7 +131,7 @@ def cluster(directory: Path, console: Console) -> Iterator[Postgres]:
         except BlockingIOError:
             console.print(f"Another run uses {directory}: waiting for it.")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        postgres = Postgres(directory, durable=False)
+        postgres = Postgres(directory, durable=False, settings=settings)
         postgres.start()
         try:
             yield postgres
@@ -163,7 +162,7 @@ def storing_hash() -> str:
 
 
 def database(postgres: Postgres, name: str) -> str:
-    """URL of a database with the engine as it is now; made where it is missing."""
+    """URL of a database with the engine as it is now; made where it is missing. Its name is a stem and a hash."""
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
         _drop_older(connection, name)
         if connection.execute("select from pg_database where datname = %s", (name,)).fetchone() is None:
@@ -177,10 +176,11 @@ def database(postgres: Postgres, name: str) -> str:
 
 
 def _drop_older(connection: Connection, name: str) -> None:
-    """Keep the last few of the same sort: while the engine changes, every change leaves a database behind."""
+    """Keep one before this one of the same stem: while the engine changes, every change leaves a database behind."""
+    stem = name.rpartition("_")[0]
     rows = connection.execute(
-        "select datname from pg_database where datname like %s and datname <> %s order by oid desc offset %s",
-        (f"{name.partition('_')[0]}\\_%", name, KEPT),
+        "select datname from pg_database where datname ~ %s and datname <> %s order by oid desc offset 1",
+        (f"^{stem}_[0-9a-f]+$", name),
     ).fetchall()
     for (old,) in rows:
         connection.execute(f"drop database {old}".encode())
@@ -197,7 +197,7 @@ def load(connections: list[Connection], collection: Collection) -> Loaded:
     ).fetchone()
     if row is None:
         with connection.transaction():
-            caller = _new_org(connection, slug)
+            caller = new_org(connection, slug)
             _write(connection, caller, collection)
         connection.execute("vacuum analyze")
     else:
@@ -208,7 +208,7 @@ def load(connections: list[Connection], collection: Collection) -> Loaded:
     return Loaded(connections, collection, caller, asked)
 
 
-def _new_org(connection: Connection, slug: str) -> dict[str, Any]:
+def new_org(connection: Connection, slug: str) -> dict[str, Any]:
     request = {"slug": slug, "owner": {"email": f"owner@{slug}"}}
     row = connection.execute("select api.create_org(null, %s)", (Jsonb(request),)).fetchone()
     assert row is not None
