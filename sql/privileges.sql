@@ -33,3 +33,7 @@ grant execute on function
 engine.current_caller(),
 engine.visible(engine.caller, uuid, uuid, uuid, uuid, uuid[]), engine.readable(engine.caller, almagest.items)
 to almagest_reader;
+
+-- The dashboard is read by the project's owner, in Supabase's own.
+revoke all on schema dashboard from public, anon, authenticated, service_role;
+revoke all on all tables in schema dashboard from public, anon, authenticated, service_role;

@@ -85,11 +85,12 @@ def test_schemas_open_for_those_who_need_them(server: Server) -> None:
     assert allowed("api", "usage") == {"service_role"}
     assert allowed("engine", "usage") == {"almagest_reader"}
     assert allowed("almagest", "usage") == {"almagest_reader"}
-    assert allowed("api", "create") == allowed("almagest", "create") == set()
+    assert allowed("dashboard", "usage") == set()
+    assert allowed("api", "create") == allowed("almagest", "create") == allowed("dashboard", "create") == set()
 
 
 def test_tables_are_closed_but_for_what_the_reader_reads(server: Server) -> None:
-    for table, name in _tables(server):
+    for table, name in [*_tables(server), *_tables(server, "dashboard")]:
         for role in ROLES:
             rights = {
                 right
