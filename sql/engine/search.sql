@@ -268,7 +268,8 @@ begin
         'legs', jsonb_build_object(
             'keyword', coalesce(cardinality(by_keyword.chunk_ids), 0), 'vector', cardinality(by_vector)
         ),
-        'exact', by_keyword.exact, 'candidates', cardinality(ranked), 'stages_ms', stages
+        'exact', by_keyword.exact, 'found', cardinality(ranked),
+        'candidates', engine.trace_candidates(ranked, k), 'stages_ms', stages
     );
     trace_id := engine.record_retrieval(
         c, purpose, request, profile, how.mode, how.reason, cardinality(ranked), results, trace
@@ -276,6 +277,11 @@ begin
     return jsonb_build_object(
         'mode', how.mode, 'degraded_reason', how.reason, 'results', results, 'trace_id', trace_id
     ) || case
+        when request ->> 'why_not' is not null then jsonb_build_object(
+            'explain', trace || jsonb_build_object('why_not', engine.why_not(
+                c, (request ->> 'why_not')::uuid, how.mode, states, filters, knobs, q, vector, model, k, ranked, best
+            ))
+        )
         when coalesce((request ->> 'explain')::boolean, false) then jsonb_build_object('explain', trace)
         else '{}'
     end;

@@ -31,6 +31,21 @@ exception when others then
 end
 $$;
 
+-- What a trace tells of the candidates of a search, best first: of three for each result, and 30 to 100 in all. Costs
+-- about 9 microseconds a candidate.
+create or replace function engine.trace_candidates(ranked engine.candidate[], k int)
+returns jsonb language sql immutable parallel safe as $$
+    select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+        'item', r.item_id, 'keyword', round(r.keyword::numeric, 4), 'vector', round(r.vector::numeric, 4),
+        'metadata', round(r.metadata::numeric, 4), 'boosts', nullif(r.boosts, '{}'),
+        'hybrid', round(r.hybrid::numeric, 4), 'relevance', r.relevance, 'strength', round(r.strength::numeric, 4),
+        'final', round(r.final::numeric, 4), 'cut', r.cut
+    )) order by r.place), '[]')
+    from unnest(ranked[:least(100, greatest(30, 3 * k))]) with ordinality as r (
+        chunk_id, item_id, keyword, matched, vector, metadata, boosts, hybrid, relevance, strength, final, cut, place
+    )
+$$;
+
 -- Takes out of the traces that showed an item what was asked, since that may repeat what the item said, and returns how
 -- many there were. That they showed it, and how high, stays.
 create or replace function engine.redact_traces(item uuid)
@@ -46,7 +61,7 @@ begin
         order by r.id
         for update
     ) as r;
-    update almagest.retrievals as r set query = null, trace = r.trace - 'filters' where r.id = any(trace_ids);
+    update almagest.retrievals as r set query = null, trace = r.trace - '{filters,terms}'::text[] where r.id = any(trace_ids);
     -- written in one transaction with its trace, and so at the same time
     update almagest.activations as a set query_vector = null
     from almagest.retrievals as r, jsonb_array_elements_text(r.trace -> 'results') as shown

@@ -233,6 +233,7 @@ ENTRANCES: dict[str, dict[str, Any]] = {
     "search": {"query": "common", "k": 10},
     "get_item": {},
     "get_chunks": {},
+    "get_trace": {},
     "index_status": {},
     "bootstrap": {},
     "write_memories": {"memories": []},
@@ -311,6 +312,7 @@ def _answers(server: Server, caller: Caller) -> list[Any]:
         for vector in (None, one_hot(1, 2), one_hot(5)):
             answer = search(server, caller, query, vector, k=100, explain=True)
             answer.pop("trace_id")
+            answer["explain"].pop("stages_ms")
             answers.append(answer)
     bootstrap = server.call("bootstrap", caller, {"query": "deployment rollback", "k": 100})
     bootstrap.pop("trace_id")

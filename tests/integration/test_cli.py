@@ -204,3 +204,22 @@ def test_how_an_org_searches(run: Run, org: str, capsys: pytest.CaptureFixture[s
     assert "candidates" in _lines(capsys, "profile", "set", "support", "candidates=60", *at)
     assert run("profile", "reset", "support", *at)["built_in"] is False
     assert run("profile", "get", "support", *at, status=1).startswith("Error (unknown_profile): ")
+
+
+def test_how_an_answer_came_about(run: Run, org: str, capsys: pytest.CaptureFixture[str]) -> None:
+    item = run("remember", "We deploy on Tuesdays, never on Fridays.", "--title", "Deploys")["id"]
+    other = run("remember", "Cats sleep most of the day.", "--type", "fact")["id"]
+    question = ("search", "when do we deploy?")
+
+    account = _lines(capsys, *question, "--explain")
+    for told in ("user_search", "terms", "deploy", "threshold", "keyword", "weight", "stage", "ms"):
+        assert told in account
+    trace = run(*question, "--explain")["trace_id"]
+    assert run("trace", trace)["results"] == [{"item": item, "title": "Deploys"}]
+    assert "user_search" in _lines(capsys, "trace", trace)
+
+    reason = _lines(capsys, *question, "--why-not", other, "--filter", "type=note")
+    assert re.search(rf"why not +{other} *\n +step +filters *\n +reason +It does not pass type\.", reason)
+    assert run(*question, "--why-not", item)["explain"]["why_not"]["step"] == "answer"
+    assert run(*question, "--why-not", str(uuid4()))["explain"]["why_not"]["step"] == "not_found"
+    assert run("trace", str(uuid4()), status=1).startswith("Error (not_found): ")

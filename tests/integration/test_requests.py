@@ -311,6 +311,40 @@ class TestItems:
         assert len(team.find("hippogriff")) == 1
 
 
+class TestExplain:
+    def test_a_trace_is_for_the_one_who_asked(self, team: Team) -> None:
+        written = team.remember("We deploy on Tuesdays.", title="Deploys")
+        asked = team.ask(
+            "ann", "POST", "/v1/search", {"query": "when do we deploy?", "explain": True}, request_id="r-7"
+        )
+        path = f"/v1/search/traces/{asked.body['trace_id']}"
+        trace = team.ask("ann", "GET", path).body
+        assert (trace["request_id"], trace["mode"], trace["hidden"]) == ("r-7", "hybrid", 0)
+        assert trace["results"] == [{"item": written["id"], "title": "Deploys"}]
+        assert trace["knobs"]["vector_weight"] > 0
+        nothing = team.ask("ann", "GET", f"/v1/search/traces/{uuid4()}", request_id="r").body
+        for who in ("olga", "bob"):
+            reply = team.ask(who, "GET", path, request_id="r")
+            assert (reply.status, reply.body) == (404, nothing)
+        assert team.ask("ann", "GET", "/v1/search/traces/1").status == 404
+
+    def test_why_an_item_is_not_in_the_answer(self, team: Team) -> None:
+        archived = team.remember("We deployed on Mondays.")["id"]
+        team.ask("ann", "POST", f"/v1/write/items/{archived}/archive")
+        reply = team.ask("ann", "POST", "/v1/search", {"query": "when do we deploy?", "why_not": archived})
+        assert reply.body["explain"]["why_not"] == {
+            "item": archived, "step": "state", "state": "archived", "reason": "It is archived.",
+        }  # fmt: skip
+        private = team.remember("I deploy on Sundays.", "bob", private=True)["id"]
+        told = [
+            team.ask("ann", "POST", "/v1/search", {"query": "deploy", "why_not": item}).body["explain"]["why_not"]
+            for item in (private, str(uuid4()))
+        ]
+        assert told[0] == {**told[1], "item": private}
+        refused = team.ask("ann", "POST", "/v1/search", {"query": "deploy", "why_not": "1"})
+        assert (refused.status, refused.body["errors"][0]["field"]) == (422, "why_not")
+
+
 class TestProfiles:
     PATH = "/v1/search/profiles/user_search"
 

@@ -7,16 +7,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import typer
 import typer.core
 from typer.main import get_command
 
-from almagest.cli import app, items, main, profiles
+from almagest.cli import app, explain, items, main, profiles
 from almagest.cli.context import read_settings
 from almagest.models.bootstrap import DEFAULT_BUDGET
 from almagest.models.search import DEFAULT_K, Filters
+from almagest.models.traces import Trace, TraceCandidate
 
 Command = Any  # typer carries a copy of click's class, which has no public name
 HEAVY = {"fastembed", "httpx", "numpy", "onnxruntime", "psycopg", "pydantic", "supabase"}
@@ -197,3 +199,60 @@ class TestProfiles:
         assert caught.value.code == 2
         with pytest.raises(typer.BadParameter):
             profiles.turned({}, ["high"])
+
+
+KNOBS = {"fusion": "weighted", "keyword_weight": 0.6, "vector_weight": 0.2, "metadata_weight": 0.0}
+
+
+def candidate(**fields: Any) -> TraceCandidate:
+    return TraceCandidate.model_validate({"item": uuid4(), **fields})
+
+
+class TestExplain:
+    def test_the_parts_of_a_score_add_up(self) -> None:
+        scored = candidate(keyword=0.4, vector=0.8, hybrid=0.55, boosts={"author": 0.05})
+        parts = explain.shares(scored, KNOBS)
+        assert parts == pytest.approx({"keyword": 0.3, "vector": 0.2, "author": 0.05})
+        assert list(parts) == ["keyword", "vector", "author"]
+
+    def test_words_that_were_capped_have_what_is_left(self) -> None:
+        scored = candidate(keyword=0.9, vector=0.1, hybrid=0.325)
+        assert explain.shares(scored, KNOBS) == pytest.approx({"keyword": 0.3, "vector": 0.025})
+
+    def test_a_leg_that_did_not_run_has_no_weight(self) -> None:
+        assert explain.shares(candidate(keyword=0.4, hybrid=0.4), KNOBS) == pytest.approx({"keyword": 0.4})
+        assert explain.shares(candidate(vector=0.8, hybrid=0.8), KNOBS) == pytest.approx({"vector": 0.8})
+
+    def test_a_turn_that_only_asks_is_told_beside_the_sum(self) -> None:
+        scored = candidate(keyword=0.4, vector=0.8, hybrid=0.45, boosts={"question_turn": 0.9})
+        assert explain.shares(scored, KNOBS) == pytest.approx({"keyword": 0.3, "vector": 0.2})
+
+    def test_ranks_are_not_taken_apart(self) -> None:
+        scored = candidate(keyword=0.4, vector=0.8, hybrid=0.7, boosts={"date": 0.1})
+        assert explain.shares(scored, {**KNOBS, "fusion": "rrf"}) == pytest.approx({"ranks": 0.6, "date": 0.1})
+
+    def test_each_candidate_has_its_fate(self) -> None:
+        listed = [candidate(title=f"Item {number}", hybrid=0.5, final=0.4, keyword=0.5) for number in range(5)]
+        listed[2] = listed[2].model_copy(update={"cut": "floor"})
+        trace = Trace.model_validate(
+            {
+                "id": uuid4(), "created_at": "2026-11-30T12:00:00Z", "purpose": "search", "profile": "user_search",
+                "mode": "lexical", "knobs": KNOBS, "found": 5, "candidates": listed, "mmr": [], "hidden": 0,
+                "results": [{"item": listed[0].item}, {"item": listed[3].item}],
+            }
+        )  # fmt: skip
+        rows = list(explain.candidate_rows(trace))
+        assert [(row["result"], row["fate"]) for row in rows] == [
+            (1, "answer"),
+            (None, "ranked 2, resembles a result"),
+            (None, "floor"),
+            (2, "answer, ranked 3"),
+            (None, "ranked 4"),
+        ]
+        assert rows[0]["fused"] == "0.500 = 0.500 keyword"
+
+    def test_stages_are_told_in_their_order(self) -> None:
+        rows = list(explain.stage_rows({"rank": 5.5, "read": 6.0, "terms": 0.5, "keyword": 3.0}))
+        assert [(row["stage"], row["ms"]) for row in rows] == [
+            ("terms", "0.50"), ("keyword", "2.50"), ("rank", "2.50"), ("read", "0.50"),
+        ]  # fmt: skip

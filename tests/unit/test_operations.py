@@ -21,7 +21,7 @@ from almagest.operations.authenticate import authenticate_key, hash_key
 from almagest.operations.bootstrap import bootstrap
 from almagest.operations.items import archive_item, erase_item, pin_item, update_item, validate_item
 from almagest.operations.profiles import delete_profile, get_profile, list_profiles, put_profile
-from almagest.operations.search import get_chunks, search
+from almagest.operations.search import get_chunks, get_trace, search
 from almagest.operations.write import write_memories, write_memory
 from almagest.runtime import Runtime
 from tests.edge import CALLER, KEY, FakeEmbedder, FakeRpc, runtime
@@ -266,6 +266,21 @@ class TestSearch:
         rpc.answers["get_chunks"] = lambda request: {"chunks": [], "next_cursor": "9"}
         assert get_chunks(runtime(rpc), WHO, ITEM, "4", 5).next_cursor == "9"
         assert rpc.requests("get_chunks") == [{"id": str(ITEM), "cursor": "4", "limit": 5}]
+
+    def test_trace_of_an_earlier_version(self, rpc: FakeRpc) -> None:
+        stored = {"id": str(ITEM), "created_at": "2026-11-30T12:00:00Z", "purpose": "bootstrap", "profile": "injection"}
+        rest = {
+            "mode": "lexical",
+            "found": 0,
+            "candidates": [],
+            "mmr": [],
+            "results": [],
+            "hidden": 0,
+            "counted": "live",
+        }
+        rpc.answers["get_trace"] = lambda request: stored | rest
+        assert get_trace(runtime(rpc), WHO, ITEM).terms == []
+        assert rpc.requests("get_trace") == [{"id": str(ITEM)}]
 
 
 class TestProfiles:

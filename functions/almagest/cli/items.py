@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
 
 import typer
 
 from almagest.cli import output
 from almagest.cli.context import build_request, current_caller, new_call, open_runtime
+from almagest.cli.explain import print_trace, print_why_not, trace
 from almagest.cli.options import IdempotencyKey, ItemId, Json, examples
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from almagest.models.caller import Caller
     from almagest.models.search import Chunk, Item, SearchResponse
+    from almagest.models.traces import Trace
     from almagest.runtime import Runtime
 
 FILTERS = (
@@ -35,7 +38,8 @@ def search(
         typer.Option("--filter", help=f"NAME=VALUE, repeatable; lists are separated by commas. Names: {FILTERS}."),
     ] = None,
     include_archived: Annotated[bool, typer.Option("--include-archived", help="Search archived items too.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="With --json: say how the scores came about.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Tell how the answer came about.")] = False,
+    why_not: Annotated[UUID | None, typer.Option(metavar="ITEM", help="Tell why an item is not in the answer.")] = None,
     as_json: Json = False,
 ) -> None:
     """Search for what is known, best answer first."""
@@ -50,10 +54,26 @@ def search(
         filters=parse_filters(filters or []),
         include_archived=include_archived,
         explain=explain,
+        why_not=why_not,
     )
     with open_runtime() as runtime:
-        response = operation(runtime, current_caller(runtime), request, new_call())
-    output.print_json(response) if as_json else print_results(response)
+        caller = current_caller(runtime)
+        response = operation(runtime, caller, request, new_call())
+        account = _trace(runtime, caller, response) if explain and not as_json else None
+    if as_json:
+        output.print_json(response)
+        return
+    print_results(response)
+    if account:
+        print_trace(account)
+    if why_not and response.explain:
+        print_why_not(response.explain["why_not"])
+
+
+def _trace(runtime: "Runtime", caller: "Caller", response: "SearchResponse") -> "Trace | None":
+    from almagest.operations.search import get_trace
+
+    return get_trace(runtime, caller, response.trace_id) if response.trace_id else None
 
 
 def parse_filters(pairs: list[str]) -> dict[str, Any]:
@@ -315,6 +335,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "almagest search 'why did we choose Postgres?'",
             "almagest search SID-48 -k 3 --filter type=decision --filter tags=auth,login --json",
+            "almagest search 'rate limits' --explain",
         )
     )(search)
     app.command(
@@ -325,5 +346,6 @@ def register(app: typer.Typer) -> None:
     )(remember)
     app.command()(get)
     app.command(epilog=examples("almagest bootstrap 'fix the login' --budget 2000 > context.md"))(bootstrap)
+    app.command()(trace)
     for command in (validate, archive, restore, erase, pin, unpin, index):
         app.command()(command)

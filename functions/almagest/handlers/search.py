@@ -1,4 +1,4 @@
-"""The search function: ranked answers, items, chunks, and the profiles that they are ranked by."""
+"""The search function: ranked answers, items, chunks, traces, and the profiles that answers are ranked by."""
 
 from typing import Annotated, Any
 
@@ -7,8 +7,9 @@ from aws_lambda_powertools.event_handler.openapi.params import Query
 from almagest.edge.app import App, path_id
 from almagest.models.profiles import DescribedProfile, Profile, ProfileList, ProfileReset, ProfileWrite
 from almagest.models.search import DEFAULT_PAGE, MAX_PAGE, ChunkPage, Item, SearchRequest, SearchResponse
+from almagest.models.traces import Trace
 from almagest.operations.profiles import delete_profile, get_profile, list_profiles, put_profile
-from almagest.operations.search import get_chunks, get_item, search
+from almagest.operations.search import get_chunks, get_item, get_trace, search
 
 app = App("search")
 
@@ -35,6 +36,15 @@ def list_chunks(
 ) -> ChunkPage:
     """In their order; give `next_cursor` as `cursor` to get the next page."""
     return get_chunks(app.runtime, app.caller, path_id(item), cursor, limit)
+
+
+@app.get("/v1/search/traces/<trace>", summary="Get a trace", operation_id="get_trace")
+def get_one_trace(trace: str) -> Trace:
+    """How an answer came about: what the legs sent, each candidate's scores, what was cut and why, and the time taken.
+
+    Only for the one who asked.
+    """
+    return get_trace(app.runtime, app.caller, path_id(trace))
 
 
 @app.get("/v1/search/profiles", summary="List search profiles", operation_id="list_profiles")

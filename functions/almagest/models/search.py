@@ -64,6 +64,7 @@ class SearchRequest(Request):
     filters: Filters = Filters()
     include_archived: Flag = False
     explain: Flag = False
+    why_not: UUID | None = Field(None, description="An item: `explain.why_not` says at which step it fell out.")
 
 
 class ConversationPlace(Result):

@@ -1,10 +1,11 @@
-"""Finding items: ranked by a question, or whole by their id."""
+"""Finding items: ranked by a question, or whole by their id; and how a ranking came about."""
 
 from uuid import UUID
 
 from almagest.models.call import Call
 from almagest.models.caller import Caller
 from almagest.models.search import ChunkPage, Item, SearchRequest, SearchResponse
+from almagest.models.traces import Trace
 from almagest.operations.vectors import query_fields
 from almagest.runtime import Runtime
 
@@ -33,3 +34,14 @@ def get_chunks(runtime: Runtime, caller: Caller, item: UUID, cursor: str | None,
     """One page of an item's chunks."""
     request = {"id": str(item), "cursor": cursor, "limit": limit}
     return ChunkPage.model_validate(runtime.rpc.call("get_chunks", caller, request, retry=True))
+
+
+def get_trace(runtime: Runtime, caller: Caller, trace: UUID) -> Trace:
+    """How a search or a context of the caller's own came about.
+
+    Raises
+    ------
+    Problem
+        404 when there is none, or it is somebody else's.
+    """
+    return Trace.model_validate(runtime.rpc.call("get_trace", caller, {"id": str(trace)}, retry=True))

@@ -1,0 +1,152 @@
+"""How an answer came about, as tables that a person can read."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from almagest.cli import output
+from almagest.cli.context import current_caller, open_runtime
+from almagest.cli.options import Json
+
+if TYPE_CHECKING:
+    from almagest.models.traces import Trace, TraceCandidate, TraceItem
+
+# Enough to see what came next; `--json` has them all.
+SHOWN_CANDIDATES = 25
+LEGS = ("keyword", "vector", "metadata")
+ASKED_ONLY = "question_turn"
+
+
+def trace(
+    trace_id: Annotated[UUID, typer.Argument(metavar="TRACE", help="The trace's id, as search prints it.")],
+    as_json: Json = False,
+) -> None:
+    """Tell how one of your own searches came about: legs, candidates, scores, cuts, time."""
+    from almagest.operations.search import get_trace
+
+    with open_runtime() as runtime:
+        found = get_trace(runtime, current_caller(runtime), trace_id)
+    output.print_json(found) if as_json else print_trace(found)
+
+
+def print_trace(trace: "Trace") -> None:
+    """The whole account: what was asked, what the legs sent, what became of each candidate, and how long it took."""
+    output.print_record(_summary(trace))
+    output.print_rows(_leg_rows(trace), ("leg", "weight", "sent"), empty="No leg answered.")
+    rows = list(candidate_rows(trace))
+    columns = ("result", "item", "fused", "strength", "final", "fate")
+    output.print_rows(rows[:SHOWN_CANDIDATES], columns, empty="Nothing was found.")
+    if len(rows) > SHOWN_CANDIDATES:
+        output.print_message(f"{len(rows) - SHOWN_CANDIDATES} more candidates are in the trace: see --json.")
+    if trace.mmr:
+        output.print_rows(_mmr_rows(trace), ("diversified", "decision"), empty="")
+    output.print_rows(stage_rows(trace.stages_ms), ("stage", "ms", "after"), empty="No time was taken.")
+
+
+def print_why_not(answer: Mapping[str, Any]) -> None:
+    """At which step an item fell out of a search, with the figures that decided it."""
+    figures = {name: value for name, value in answer.items() if name not in ("item", "step", "reason")}
+    output.print_record({"why not": answer["item"], "step": answer["step"], "reason": answer["reason"], **figures})
+
+
+def candidate_rows(trace: "Trace") -> Iterator[dict[str, Any]]:
+    """A row for each candidate: its place in the answer, the parts of its score, and what became of it."""
+    places = {result.item: place for place, result in enumerate(trace.results, start=1)}
+    rank = 0
+    for candidate in trace.candidates:
+        rank += candidate.cut is None
+        yield {
+            "result": places.get(candidate.item),
+            "item": _named(candidate),
+            "fused": _sum(candidate, trace.knobs),
+            "strength": candidate.strength,
+            "final": candidate.final,
+            "fate": candidate.cut or _fate(rank, places.get(candidate.item), len(places)),
+        }
+
+
+def _fate(rank: int, place: int | None, results: int) -> str:
+    """What diversification made of a rank."""
+    if place is not None:
+        return "answer" if place == rank else f"answer, ranked {rank}"
+    return f"ranked {rank}, resembles a result" if rank <= results else f"ranked {rank}"
+
+
+def shares(candidate: "TraceCandidate", knobs: Mapping[str, Any]) -> dict[str, float]:
+    """What each leg and boost gave to the fused score, before a turn that only asks lost a part of it.
+
+    The keyword leg has what is left, since its part may have been capped; so do the ranks of reciprocal rank fusion,
+    which does not add scores up.
+    """
+    boosts = candidate.boosts or {}
+    scores = {leg: score for leg in LEGS if (score := getattr(candidate, leg)) is not None}
+    weights = {leg: knobs.get(f"{leg}_weight", 0) for leg in scores}
+    total = sum(weights.values()) or 1
+    ranks = knobs.get("fusion") == "rrf"
+    parts = {} if ranks else {leg: weights[leg] / total * scores[leg] for leg in scores if leg != "keyword"}
+    parts |= {boost: share for boost, share in boosts.items() if boost != ASKED_ONLY}
+    rest = (candidate.hybrid or 0) / boosts.get(ASKED_ONLY, 1) - sum(parts.values())
+    return {name: part for name, part in {"ranks" if ranks else "keyword": rest, **parts}.items() if part >= 0.0005}
+
+
+def _sum(candidate: "TraceCandidate", knobs: Mapping[str, Any]) -> str:
+    if candidate.hybrid is None:
+        return ""
+    parts = " + ".join(f"{part:.3f} {name}" for name, part in shares(candidate, knobs).items())
+    asked = (candidate.boosts or {}).get(ASKED_ONLY)
+    return f"{candidate.hybrid:.3f} = {parts or 0}" + (f", × {asked:g} since it only asks" if asked else "")
+
+
+def _summary(trace: "Trace") -> dict[str, Any]:
+    knobs = trace.knobs
+    limits = {
+        "threshold": "vector_threshold",
+        "floor": "fused_floor",
+        "standard": "standard",
+        "high": "high",
+        "strength from": "strength_low",
+        "lambda": "mmr_lambda",
+    }
+    known = {
+        "query": trace.query,
+        "mode": f"{trace.mode} ({trace.degraded_reason})" if trace.degraded_reason else trace.mode,
+        "profile": trace.profile,
+        "limits": ", ".join(f"{name} {knobs[knob]:g}" for name, knob in limits.items() if knob in knobs),
+        "filters": trace.filters,
+        "terms": " ".join(trace.terms),
+        "keyword leg": {None: None, True: "exact", False: "pruned, may have missed something"}[trace.exact],
+        "candidates": trace.found,
+        "hidden by now": trace.hidden,
+        "trace": trace.id,
+    }
+    return {name: value for name, value in known.items() if value or name == "candidates"}
+
+
+def _leg_rows(trace: "Trace") -> list[dict[str, Any]]:
+    return [
+        {"leg": leg, "weight": trace.knobs.get(f"{leg}_weight"), "sent": trace.legs[leg]} for leg in sorted(trace.legs)
+    ]
+
+
+def _mmr_rows(trace: "Trace") -> Iterator[dict[str, Any]]:
+    for entry in trace.mmr:
+        figures = (f"{name} {_figure(value)}" for name, value in entry.items() if name not in ("item", "title"))
+        yield {"diversified": entry.get("title") or entry.get("item"), "decision": ", ".join(figures)}
+
+
+def stage_rows(ends: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    """A row for each stage in their order: how long it took, and when it ended."""
+    before = 0.0
+    for stage, end in sorted(ends.items(), key=lambda pair: pair[1]):
+        yield {"stage": stage, "ms": f"{end - before:.2f}", "after": f"{end:.2f}"}
+        before = end
+
+
+def _named(item: "TraceItem") -> str:
+    return f"{item.title}\n{item.item}" if item.title else str(item.item)
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
