@@ -224,20 +224,31 @@ begin
 end
 $$;
 
--- Moves an item between active and archived, with everything that search reads of it.
+-- Moves an item between active and archived, with everything that search reads of it. The audit log keeps the tier that
+-- it left, and gives it back.
 create or replace function engine.set_state(c engine.caller, i almagest.items, state text)
 returns almagest.items language plpgsql as $$
 declare
+    archives boolean := state = 'archived';
     moved almagest.items;
 begin
     update almagest.items as it
     set state = set_state.state,
-        archived_at = case when set_state.state = 'archived' then now() end,
-        tier = case when set_state.state = 'archived' then 'archive' else 'warm' end
+        archived_at = case when archives then now() end,
+        tier = case when archives then 'archive' else coalesce((
+            select a.detail ->> 'tier' from almagest.audit_log as a
+            where a.item_id = it.id and a.action = 'archived'
+            order by a.id desc
+            limit 1
+        ), 'warm') end
     where it.id = (i).id
     returning * into moved;
     perform engine.refresh_visibility(moved);
-    perform engine.audit(c, moved, case when state = 'archived' then 'archived' else 'restored' end);
+    if archives then
+        perform engine.audit(c, moved, 'archived', jsonb_build_object('tier', (i).tier));
+    else
+        perform engine.audit(c, moved, 'restored');
+    end if;
     return moved;
 end
 $$;
