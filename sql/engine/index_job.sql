@@ -39,6 +39,7 @@ $$;
 
 -- Takes a worker's chunks ([{position, start, end, text, embedding}]) for the version that it leased. Returns the new
 -- index status, or 'stale' where the lease was lost or the item has changed since: then nothing is taken.
+-- Where vectors are still missing, the item is not handed out again for a minute.
 create or replace function engine.index_item(worker text, item uuid, version int, chunks jsonb, model text)
 returns text language plpgsql as $$
 declare
@@ -54,7 +55,8 @@ begin
     end if;
     status := engine.replace_chunks(i, chunks, model);
     update almagest.items as it
-    set index_status = status, index_error = null, index_attempts = 0, lease_owner = null, lease_expires_at = null
+    set index_status = status, index_error = null, index_attempts = 0, index_after = now() + interval '1 minute',
+        lease_owner = null, lease_expires_at = null
     where it.id = i.id;
     return status;
 end
