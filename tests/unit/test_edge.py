@@ -167,6 +167,15 @@ class TestBody:
         assert (reply.status, reply.body["code"]) == expected
         assert reply.headers["Content-Type"] == "application/problem+json"
 
+    @pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip"])
+    def test_that_is_compressed(self, ask: Ask, encoding: str) -> None:
+        reply = ask("POST", "/v1/search", b"\x1f\x8b\x08", headers={"content-encoding": encoding})
+        assert (reply.status, reply.body["code"]) == (415, "unsupported_media_type")
+        assert "Content-Encoding" in reply.body["detail"]
+
+    def test_that_is_not_compressed_may_say_so(self, ask: Ask) -> None:
+        assert ask("POST", "/v1/search", {"query": "x"}, headers={"content-encoding": "Identity"}).status == 200
+
     @pytest.mark.parametrize(
         "content_type",
         ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonp",
@@ -248,6 +257,7 @@ class TestPaths:
             ({"limit": "101"}, "limit"),
             ({"limit": "x"}, "limit"),
             ({"cursor": "x"}, "cursor"),
+            ({"cursor": "٣"}, "cursor"),
         ],
     )
     def test_query_out_of_bounds(self, ask: Ask, query: dict[str, str], field: str) -> None:
