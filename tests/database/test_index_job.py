@@ -364,8 +364,10 @@ def test_leasing_uses_the_queues_index(server: Server, org: Org) -> None:
     server.rows("vacuum analyze almagest.items")
     plan = "\n".join(
         server.rows(
-            "explain select q.id from almagest.items as q where q.index_status <> 'search_ready'"
-            " and q.index_after <= now() and (q.index_status <> 'indexing' or q.lease_expires_at < now()) order by q.index_after, q.id limit 8"
+            "explain select q.id from almagest.items as q"
+            " where q.index_status <> 'search_ready' and q.index_after <= now()"
+            " and (q.index_status <> 'indexing' or q.lease_expires_at < now())"
+            " order by q.index_after, q.id limit 8"
         )
     )
     assert "items_queue" in plan
