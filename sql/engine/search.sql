@@ -84,7 +84,7 @@ begin
     best_keyword_hits as materialized (
         select h.chunk_id, h.item_id
         from (select distinct on (k.item_id) k.* from keyword_hits as k order by k.item_id, k.score desc, k.chunk_id) as h
-        order by h.score desc, h.chunk_id
+        order by h.score desc, h.chunk_id desc
         limit pool
     ),
     -- what one leg has sent is scored by the other one too
@@ -119,7 +119,7 @@ begin
     weighed as (
         select
             b.*, m.score as metadata, (i.user_id is not null) as own, i.updated_at,
-            least(1, (b.legs + coalesce(m.score, 0) * metadata_weight) / total_weight) as hybrid,
+            least(1, coalesce((b.legs + coalesce(m.score, 0) * metadata_weight) / total_weight, 0)) as hybrid,
             engine.strength(s.starting_strength, t.strength_floor, i.evergreen) as strength
         from best_chunks as b
         join almagest.items as i on i.id = b.item_id
@@ -135,9 +135,9 @@ begin
     select w.item_id, w.chunk_id, w.hybrid, w.vector, w.keyword, w.metadata, w.strength, f.final
     from weighed as w
     cross join lateral (select w.hybrid * (strength_low + (1 - strength_low) * w.strength) as final) as f
-    where w.hybrid >= (knobs ->> 'fused_floor')::float8
+    where w.hybrid > 0 and w.hybrid >= (knobs ->> 'fused_floor')::float8
     -- rounded, since two sums of the same parts may differ in the last bit: then the caller's own before the shared
-    order by round(f.final::numeric, 9) desc, w.own desc, w.updated_at desc, w.item_id;
+    order by round(f.final::numeric, 9) desc, w.own desc, w.updated_at desc, w.chunk_id desc;
 end
 $$;
 
