@@ -50,7 +50,8 @@ $$;
 -- Returns the candidate items above the floor, best first, each with its best chunk and its scores (all 0..1, higher is
 -- better; keyword and vector null where that leg did not run, metadata null where it has no weight).
 -- Planned for each call (with a generic plan one tenant's search has been seen to take 70 times as long), and alone so:
--- under this setting every call of an SQL function that is not inlined is planned anew as well.
+-- under this setting every call of an SQL function that is not inlined is planned anew as well. Joined in the order in
+-- which it is written, since to look for a better one takes as long as a small org's whole ranking.
 create or replace function engine.rank_items(
     c engine.caller, terms text[], query @extschema:vector@.halfvec, model smallint, mode text,
     states text[], filters jsonb, knobs jsonb, pool int
@@ -59,7 +60,7 @@ returns table (
     item_id uuid, chunk_id bigint, hybrid float8, vector float8, keyword float8, metadata float8,
     strength float8, final float8
 )
-language plpgsql stable set plan_cache_mode = force_custom_plan as $$
+language plpgsql stable set plan_cache_mode = force_custom_plan set join_collapse_limit = 1 as $$
 #variable_conflict use_column
 declare
     keyword_weight float8 := case when mode <> 'vector' then (knobs ->> 'keyword_weight')::float8 else 0 end;
