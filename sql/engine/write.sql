@@ -78,7 +78,8 @@ end
 $$;
 
 -- The same, for a change of what it says or whether it is there. Canon enters system prompts, so only those who answer
--- for the org change it: workspace items and what is pinned for all.
+-- for the org change it: workspace items and what is pinned for all. What is pinned privately is changed by its owner in
+-- person, not by an agent in their name.
 create or replace function engine.lock_item_for_change(c engine.caller, item uuid)
 returns almagest.items language plpgsql as $$
 declare
@@ -88,6 +89,8 @@ begin
         select from almagest.pins as p where p.item_id = i.id and p.user_id is null
     ) then
         perform engine.demand_manager(c);
+    elsif (c).agent_id is not null and exists (select from almagest.pins as p where p.item_id = i.id) then
+        perform engine.problem(403, 'forbidden', 'What a person has pinned is changed by that person alone.');
     end if;
     return i;
 end

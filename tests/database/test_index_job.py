@@ -65,7 +65,8 @@ def status(server: Server, item: str) -> tuple[Any, ...]:
 def expire(server: Server) -> None:
     """Let every lease be over."""
     server.rows(
-        "update almagest.items set lease_expires_at = now() - interval '1 second' where lease_owner is not null"
+        "update almagest.items set lease_expires_at = now() - interval '1 second', index_after = lease_expires_at - "
+        "interval '1 hour' where lease_owner is not null"
     )
 
 
@@ -149,6 +150,14 @@ def test_a_batch_is_never_exceeded(server: Server, org: Org) -> None:
     server.rows("analyze almagest.items")
     assert len(lease(server, batch=7)) == 7
     assert server.value("select count(*) from almagest.items where lease_owner is not null") == 7
+
+
+def test_what_kills_its_worker_does_not_keep_others_from_their_turn(server: Server, org: Org) -> None:
+    poison = write_one(server, org.owner, "poison")
+    assert [taken[0] for taken in lease(server, "first", 1)] == [poison]
+    other = write_one(server, org.owner, "text")
+    server.rows("update almagest.items set lease_expires_at = now() - interval '1 second' where id = %s", poison)
+    assert [taken[0] for taken in lease(server, "second", 1)] == [other]
 
 
 def test_an_expired_lease_is_taken_over(server: Server, org: Org) -> None:

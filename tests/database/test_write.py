@@ -620,7 +620,9 @@ def test_canon_is_changed_by_those_who_manage(server: Server, org: Org, number: 
 
 def test_pins_are_canon_in_their_order(server: Server, org: Org) -> None:
     member = org.member()
-    items = [write_one(server, member, f"rule {number}", title=f"Rule {number}") for number in range(4)]
+    items = [
+        write_one(server, member, f"rule {number}", title=f"Rule {number}", private=number == 2) for number in range(4)
+    ]
     act(server, "pin_item", org.owner, items[0], position=2)
     act(server, "pin_item", org.owner, items[1], position=1)
     act(server, "pin_item", member, items[2], private=True, position=1)
@@ -631,13 +633,12 @@ def test_pins_are_canon_in_their_order(server: Server, org: Org) -> None:
 
     assert canon(member) == [(items[2], True), (items[1], True), (items[0], True), (workspace, False)]
     assert canon(org.owner) == [(items[1], True), (items[0], True), (workspace, False)]
-    # A pin again moves it, and the same item twice is in canon once.
+    # A pin again moves it, and a pin that is gone may be taken away once more.
     act(server, "pin_item", org.owner, items[0], position=0)
-    act(server, "pin_item", member, items[0], private=True, position=5)
     assert [entry for entry, _ in canon(member)] == [items[0], items[2], items[1], workspace]
     act(server, "unpin_item", org.owner, items[0])
     act(server, "unpin_item", org.owner, items[0])
-    assert [entry for entry, _ in canon(member)] == [items[2], items[1], items[0], workspace]
+    assert [entry for entry, _ in canon(member)] == [items[2], items[1], workspace]
     assert [entry for entry, _ in canon(org.owner)] == [items[1], workspace]
 
 
@@ -661,9 +662,31 @@ def test_pins_for_all_are_for_those_who_manage(server: Server, org: Org) -> None
                 act(server, name, caller, item)
     with pytest.raises(Refused, match="422 cannot_be_private"):
         act(server, "pin_item", agent, item, private=True)
-    assert act(server, "pin_item", member, item, private=True) == {"id": item, "pinned": True}
-    assert act(server, "unpin_item", member, item, private=True) == {"id": item, "pinned": False}
     act(server, "unpin_item", agent, item, private=True)
+
+
+def test_nobody_pins_privately_what_somebody_else_could_rewrite(server: Server, org: Org) -> None:
+    """P9: what is in a person's prefix is theirs alone to say."""
+    member = org.member()
+    agent = {**org.agent("scribe"), "user": member["user"]}
+    shared = write_one(server, org.owner, "everybody's rule")
+    for caller in (member, org.owner, agent):
+        with pytest.raises(Refused, match="403 forbidden"):
+            act(server, "pin_item", caller, shared, private=True)
+
+    own = write_one(server, member, "my rule", private=True)
+    with pytest.raises(Refused, match="403 forbidden"):
+        act(server, "pin_item", agent, own, private=True)
+    change(server, agent, own, 1, content="my rule, as my agent wrote it")
+    assert act(server, "pin_item", member, own, private=True) == {"id": own, "pinned": True}
+    for attempt in (
+        lambda: change(server, agent, own, 2, content="evil policy"),
+        lambda: act(server, "archive_item", agent, own),
+    ):
+        with pytest.raises(Refused, match="403 forbidden"):
+            attempt()
+    assert server.call("bootstrap", member, {})["canon"][0]["content"] == "my rule, as my agent wrote it"
+    assert act(server, "unpin_item", member, own, private=True) == {"id": own, "pinned": False}
 
 
 # Archive and restore
@@ -770,7 +793,7 @@ def _say_much(server: Server, org: Org, caller: Caller) -> str:
     change(server, caller, item, 1, content=new, tags=["zqtag", "zqlater"])
     change(server, caller, item, 2, metadata={"zqkey": "zqother"})
     write_one(server, caller, new, source_ref="zqref", conversation={"id": "zqchat", "position": 1}, tags=["zqadded"])
-    act(server, "pin_item", caller, item, private=True)
+    act(server, "pin_item", caller, item)
     server.rows(
         "insert into almagest.facts (item_id, org_id, subject, relation, status)"
         " values (%s, %s, 'zqsubject', 'zqrelation', 'active')",
