@@ -24,6 +24,11 @@ def connect(settings: Settings, *, autocommit: bool = False) -> psycopg.Connecti
             autocommit=autocommit,
             prepare_threshold=None,  # a transaction pooler gives each transaction another server, without statements
             connect_timeout=10,
+            # a database that is gone without a word is noticed in half a minute, not at the end of the function's time
+            keepalives_idle=15,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=20_000,
             application_name="almagest",
         )
     except psycopg.ProgrammingError:

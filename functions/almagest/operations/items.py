@@ -77,7 +77,8 @@ def _change(
 def _title(runtime: Runtime, caller: Caller, item: UUID) -> str | None:
     """The title that stays; None where the item is gone, since a repeated request has its answer nevertheless."""
     try:
-        title: str | None = runtime.rpc.call("get_item", caller, {"id": str(item)}, retry=True)["title"]
+        looked_up = runtime.rpc.call("get_item", caller, {"id": str(item), "record": False}, retry=True)
+        title: str | None = looked_up["title"]
     except Problem as problem:
         if problem.status != HTTPStatus.NOT_FOUND:
             raise
