@@ -1,5 +1,6 @@
 """The contract for callers, over real sockets: the emulator, and the functions in processes of their own."""
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -61,6 +62,22 @@ class TestBody:
         response = http.post("/v1/search", content='{"query": "größe"}'.encode(), headers=headers)
         assert response.status_code == 200
 
+    @pytest.mark.parametrize("field", ["type", "profile"])
+    def test_with_line_ends_in_a_name_that_the_answer_repeats(
+        self, http: httpx.Client, bearer: Headers, field: str
+    ) -> None:
+        path, body = {
+            "type": ("/v1/write/memories", {"content": "x"}),
+            "profile": ("/v1/search", {"query": "x"}),
+        }[field]
+        response = http.post(path, json={**body, field: "no\r\nX-Header: 1\r\n\r\nsuch"}, headers=bearer)
+        assert code(response) == (422, f"unknown_{field}")
+
+    def test_compressed(self, http: httpx.Client, bearer: Headers) -> None:
+        headers = {**bearer, "content-type": "application/json", "content-encoding": "gzip"}
+        for content in (gzip.compress(b'{"query": "x"}'), b"no gzip"):
+            assert code(http.post("/v1/search", content=content, headers=headers)) == (415, "unsupported_media_type")
+
     def test_larger_than_the_platform_takes(self, http: httpx.Client, bearer: Headers) -> None:
         headers = {**bearer, "content-type": "application/json"}
         response = http.post("/v1/search", content=b" " * (6 * 1024 * 1024 + 1), headers=headers)
@@ -113,6 +130,10 @@ class TestCredentials:
                 assert response.headers["www-authenticate"] == "Bearer"
                 seen.add(json.dumps({**response.json(), "request_id": ""}))
         assert len(seen) == 1
+
+    def test_in_bytes_that_are_no_text(self, http: httpx.Client) -> None:
+        response = http.post("/v1/search", json={"query": "x"}, headers={"authorization": b"Bearer \xff"})
+        assert code(response) == (401, "unauthorized")
 
     def test_no_cors_by_code(self, http: httpx.Client, bearer: Headers) -> None:
         """R7."""
