@@ -1,13 +1,27 @@
 """Environment -> Settings: the only module that reads environment variables."""
 
+import re
 import sys
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AfterValidator, AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MODEL_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def _web_address(url: str) -> str:
+    if not re.match(r"https?://[^\s/?#]", url):
+        raise ValueError("must be a URL such as https://<ref>.supabase.co")
+    return url
+
+
+def _sendable(key: SecretStr) -> SecretStr:
+    if not re.fullmatch("[!-~]+", key.get_secret_value()):
+        raise ValueError("must be printable ASCII characters without spaces")
+    return key
 
 
 class Settings(BaseSettings):
@@ -21,8 +35,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True, populate_by_name=True)
 
-    supabase_url: str | None = Field(None, validation_alias="SUPABASE_URL")
-    supabase_key: SecretStr | None = Field(
+    supabase_url: Annotated[str, AfterValidator(_web_address)] | None = Field(None, validation_alias="SUPABASE_URL")
+    supabase_key: Annotated[SecretStr, AfterValidator(_sendable)] | None = Field(
         None,
         validation_alias=AliasChoices("SUPABASE_SECRET_KEY", "SUPABASE_SERVICE_ROLE_KEY", "SUPABASE_KEY"),
         description="A secret key (sb_secret_…) or a legacy service_role JWT.",
