@@ -49,17 +49,23 @@ $$;
 
 -- query       of unit length or not: cosine
 -- threshold   weakest similarity that enters, 0..1
--- Returns the nearest chunks that the caller may see and that match: similarity 0..1, higher is better. Without filters
--- the index scan goes on until enough rows are visible (iterative scan), so a small org in a large table loses nothing;
--- with filters the rows that match are compared one by one, so nothing that matches is missed.
+-- Returns the nearest chunks that the caller may see and that match: similarity 0..1, higher is better. In a large org
+-- the index scan goes on until enough rows are visible (iterative scan). Rows of a small one, and those that pass
+-- filters, are compared one by one: that misses nothing, and up to some thousand rows it takes less time than the
+-- index, which has to pass over the rows of others.
 create or replace function engine.vector_leg(
     c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], filters jsonb,
     threshold float8, candidates int
 )
 returns table (chunk_id bigint, item_id uuid, similarity float8)
 language plpgsql stable as $$
+declare
+    few constant int := 5000;
 begin
-    if filters = '{}' then
+    if filters = '{}' and few < (
+        select count(*)
+        from (select from almagest.embeddings as e where e.org_id = (c).org_id limit few + 1) as counted
+    ) then
         return query
         select nearest.chunk_id, nearest.item_id, 1::float8 - nearest.distance
         from (
@@ -72,20 +78,22 @@ begin
             limit candidates
         ) as nearest
         where 1::float8 - nearest.distance >= threshold
-        order by nearest.distance, nearest.chunk_id;
+        order by nearest.distance, nearest.chunk_id desc;
     else
         return query
-        select e.chunk_id, e.item_id, compared.similarity
-        from engine.matching_items(c, filters) as matching (item_id)
-        join almagest.embeddings as e on e.item_id = matching.item_id
-        cross join lateral (
-            select 1::float8 - (e.vector operator(@extschema:vector@.<=>) query) as similarity offset 0
+        select compared.chunk_id, compared.item_id, compared.similarity
+        from (
+            select
+                e.chunk_id, e.item_id, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query) as similarity
+            from almagest.embeddings as e
+            where e.model_id = model
+                and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
+                and e.state = any(states)
+                and (filters = '{}' or e.item_id in (select engine.matching_items(c, filters)))
+            offset 0 -- compared here, and not by the index
         ) as compared
-        where e.model_id = model
-            and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
-            and e.state = any(states)
-            and compared.similarity >= threshold
-        order by compared.similarity desc, e.chunk_id
+        where compared.similarity >= threshold
+        order by compared.similarity desc, compared.chunk_id desc
         limit candidates;
     end if;
 end

@@ -124,24 +124,25 @@ def test_visibility_is_in_the_scans_and_calls_no_function(crowd: Crowd) -> None:
 
 
 def test_a_small_org_is_compared_exactly(crowd: Crowd) -> None:
-    """S5: it has the full k, whatever the large one beside it holds."""
+    """S5: nothing of it is missed, whatever the large one beside it holds."""
     server, small = crowd.server, crowd.small
+    server.rows(
+        "insert into almagest.search_profiles (org_id, name, knobs) values (%s, 'user_search', %s)",
+        *(small.id, Jsonb({"vector_threshold": 0})),
+    )
     for _ in range(5):
         vector = _vector()
-        expected = server.rows(
-            "select item_id::text from almagest.embeddings where org_id = %s"
-            " order by vector operator(extensions.<=>) %s::extensions.halfvec limit 10",
-            *(small.id, literal(vector)),
+        nearest = server.rows(
+            "select item_id::text from almagest.embeddings"
+            " where org_id = %s and vector operator(extensions.<=>) %s::extensions.halfvec < 1"
+            " order by vector operator(extensions.<=>) %s::extensions.halfvec",
+            *(small.id, literal(vector), literal(vector)),
         )
-        server.rows(
-            "insert into almagest.search_profiles (org_id, name, knobs) values (%s, 'user_search', %s)"
-            " on conflict do nothing",
-            *(small.id, Jsonb({"vector_threshold": -1, "fused_floor": -1})),
-        )
-        answer = search(server, small.owner, None, vector, k=41)
-        above_zero = [result["id"] for result in answer["results"] if result["scores"]["vector"] > 0]
-        assert above_zero[:10] == expected[: len(above_zero)]
-    assert len(search(server, small.owner, "small", k=41)["results"]) == 40
+        assert len(nearest) > 10
+        assert ids(search(server, small.owner, None, vector, k=100)) == nearest
+    assert len(search(server, small.owner, "small", k=100)["results"]) == 40
+    plans = crowd.plans(small, {"query": "rare5x", "embedding": literal(_vector())})
+    assert not [plan for plan in plans if "embeddings_vector_1" in plan]
 
 
 def test_the_full_k_comes_from_a_large_org(crowd: Crowd) -> None:
