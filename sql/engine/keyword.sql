@@ -11,12 +11,13 @@ $$;
 -- states   which item states take part
 -- filters  see engine.matching_items; '{}' for none
 -- b        length normalisation, 0..1
--- Returns every chunk that holds a term: score >= 0, higher is better. Document frequencies are counted over what the
--- caller may see, so that a hidden row's words do not show in a score. Costs a bitmap scan a term.
+-- Returns every chunk that holds a term: score >= 0, higher is better, and which share of the query's idf it holds, 0..1.
+-- Document frequencies are counted over what the caller may see, so that a hidden row's words do not show in a score.
+-- Costs a bitmap scan a term.
 create or replace function engine.keyword_leg(
     c engine.caller, terms text[], states text[], filters jsonb, b float8
 )
-returns table (chunk_id bigint, item_id uuid, score float8)
+returns table (chunk_id bigint, item_id uuid, score float8, matched float8)
 language sql stable as $$
     with asked as materialized (
         select t.number, engine.term_query(t.term) as query from unnest(terms) with ordinality as t (term, number)
@@ -42,7 +43,7 @@ language sql stable as $$
     select m.chunk_id, m.item_id, sum(
         w.idf * m.frequency * 2.2::float8
         / (m.frequency + 1.2::float8 * (1::float8 - b + b * m.length / p.average_length))
-    ) as score
+    ) as score, sum(w.idf) / (select sum(t.idf) from weighed as t)
     from matched as m
     join weighed as w on w.number = m.number
     cross join partition as p

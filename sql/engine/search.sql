@@ -48,7 +48,7 @@ $$;
 -- terms, query, model, mode  what is asked, and which legs answer
 -- pool                       how many candidates each leg sends
 -- Returns the candidate items above the floor, best first, each with its best chunk and its scores (all 0..1, higher is
--- better; keyword and vector null where that leg did not run, metadata null where it has no weight).
+-- better; keyword and vector null where that leg did not run or has nothing to go by, metadata null where it has no weight).
 -- Planned for each call (with a generic plan one tenant's search has been seen to take 70 times as long), and alone so:
 -- under this setting every call of an SQL function that is not inlined is planned anew as well. Joined in the order in
 -- which it is written, since to look for a better one takes as long as a small org's whole ranking.
@@ -72,7 +72,7 @@ declare
 begin
     return query
     with keyword_hits as materialized (
-        select l.chunk_id, l.item_id, l.score / (l.score + (knobs ->> 'keyword_scale')::float8) as score
+        select l.chunk_id, l.item_id, l.score / (l.score + (knobs ->> 'keyword_scale')::float8) as score, l.matched
         from engine.keyword_leg(c, terms, states, filters, (knobs ->> 'length_normalisation')::float8) as l
         where mode <> 'vector'
     ),
@@ -96,9 +96,12 @@ begin
     ),
     scored as (
         select
-            k.chunk_id, k.item_id,
+            k.chunk_id, k.item_id, h.matched,
             case when mode <> 'vector' then coalesce(h.score, 0) end as keyword,
-            case when mode <> 'lexical' then least(1, greatest(0, coalesce(v.similarity, s.similarity, 0))) end as vector
+            case
+                when mode <> 'lexical' and (v.similarity is not null or s.similarity is not null)
+                    then least(1, greatest(0, coalesce(v.similarity, s.similarity)))
+            end as vector
         from (
             select b.chunk_id, b.item_id from best_keyword_hits as b
             union
@@ -110,7 +113,9 @@ begin
     ),
     best_chunks as materialized (
         select distinct on (s.item_id)
-            s.*, coalesce(s.keyword * keyword_weight, 0) + coalesce(s.vector * vector_weight, 0) as legs
+            s.*,
+            -- a chunk that waits for its vector is taken to mean nearly as much of the query as its words are
+            coalesce(s.keyword * keyword_weight, 0) + coalesce(s.vector, 0.9 * s.matched, 0) * vector_weight as legs
         from scored as s
         order by s.item_id, legs desc, s.chunk_id
     ),

@@ -189,9 +189,17 @@ def test_rows_without_a_vector_are_found_by_words(server: Server, org: Org) -> N
     answer = search(server, org.owner, "zebra", one_hot(1))
 
     assert ids(answer) == [with_vector, without]
-    assert scores(answer)[without]["vector"] == 0
+    assert scores(answer)[without]["vector"] is None
     assert server.call("index_status", org.owner)["pending"] == 2
     assert ids(search(server, org.owner, None, one_hot(1))) == [with_vector]
+
+
+def test_what_waits_for_its_vector_is_first_by_its_own_words(server: Server, org: Org) -> None:
+    for number in range(20):
+        write_one(server, org.owner, f"The zebra {number} crossed the river at noon.", tilted(1, 0.9))
+    fresh = write_one(server, org.owner, "The zebra 77 crossed the river at noon.")
+    answer = search(server, org.owner, "The zebra 77 crossed the river at noon.", one_hot(1), k=3)
+    assert ids(answer)[0] == fresh
 
 
 @pytest.mark.parametrize("off", ["hashjoin", "nestloop", "mergejoin", "bitmapscan", "indexscan", "seqscan", "hashagg"])
