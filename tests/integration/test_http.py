@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -153,6 +154,21 @@ class TestLimits:
         larger = http.post("/v1/write/memories", json={"content": "x" * 1_000_001}, headers=bearer)
         assert code(larger) == (422, "invalid")
         assert len(larger.content) < 1000
+
+    def test_text_of_a_batch(self, http: httpx.Client, bearer: Headers) -> None:
+        body = {"memories": [{"content": f"{number} " + "ab " * 80_000} for number in range(5)]}
+        response = http.post("/v1/write/memories/batch", json=body, headers=bearer)
+        assert code(response) == (413, "too_much_text")
+
+    @pytest.mark.slow
+    def test_largest_content_of_any_script(self, http: httpx.Client, bearer: Headers) -> None:
+        draw = random.Random(1)  # noqa: S311 - a fixed draw, not a secret
+        signs = "".join(chr(draw.randint(0x4E00, 0x9FFF)) for _ in range(1_000_000))
+        response = http.post("/v1/write/memories", json={"content": signs}, headers=bearer, timeout=60)
+        assert (response.status_code, response.json().get("index_status")) == (201, "text_ready")
+        found = http.post("/v1/search", json={"query": signs[500_000:500_008], "k": 1}, headers=bearer).json()
+        assert [result["id"] for result in found["results"]] == [response.json()["id"]]
+        assert http.delete(f"/v1/write/items/{response.json()['id']}", headers=bearer).status_code == 200
 
     def test_cleaned_and_said_so(self, http: httpx.Client, bearer: Headers) -> None:
         response = http.post(
