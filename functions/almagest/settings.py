@@ -55,6 +55,7 @@ class Settings(BaseSettings):
 
     inline_chunks: int = Field(64, ge=0, validation_alias="ALMAGEST_INLINE_CHUNKS")
     index_function: str | None = Field(None, validation_alias="ALMAGEST_INDEX_FUNCTION")
+    rate_limit: float = Field(100, gt=0, validation_alias="ALMAGEST_RATE_LIMIT")
     caller_cache_seconds: float = Field(30, ge=0, le=30, validation_alias="ALMAGEST_CALLER_CACHE_SECONDS")
     rpc_timeout_seconds: float = Field(25, gt=0, validation_alias="ALMAGEST_RPC_TIMEOUT_SECONDS")
     task_root: Path | None = Field(None, validation_alias="LAMBDA_TASK_ROOT")

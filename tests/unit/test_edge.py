@@ -13,6 +13,7 @@ from almagest.edge import observe
 from almagest.edge.app import App
 from almagest.handlers import bootstrap, search, write
 from almagest.problems import Problem
+from almagest.rate import RateLimit
 from tests.edge import CALLER, KEY, UNKNOWN_KEY, FakeEmbedder, FakeRpc, Reply, event, runtime, send
 
 ITEM = str(uuid4())
@@ -263,6 +264,16 @@ class TestPaths:
     def test_query_out_of_bounds(self, ask: Ask, query: dict[str, str], field: str) -> None:
         reply = ask("GET", f"/v1/search/items/{ITEM}/chunks", query=query)
         assert (reply.status, reply.body["errors"][0]["field"]) == (422, field)
+
+
+class TestRate:
+    def test_too_many_are_told_when_to_come_again(self, rpc: FakeRpc, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = runtime(rpc, FakeEmbedder())
+        made.rate_limit = RateLimit(1)
+        monkeypatch.setattr(search.app, "connect", lambda: made)
+        replies = [send(search.app, event("POST", "/v1/search", {"query": "x"})) for _ in range(4)]
+        assert [reply.status for reply in replies] == [200, 200, 429, 429]
+        assert (replies[-1].body["code"], replies[-1].headers["Retry-After"]) == ("rate_limited", "1")
 
 
 class TestIdempotencyKey:
