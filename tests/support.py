@@ -71,5 +71,6 @@ def clone(cluster: Postgres, template: str, prefix: str = "test") -> Iterator[Da
     try:
         yield Database(cluster, name)
     finally:
-        with psycopg.connect(admin, autocommit=True) as connection:
+        # By the superuser: nobody else may end a superuser's connection, such as autovacuum's, that is just closing.
+        with psycopg.connect(cluster.url("supabase_admin", "template1"), autocommit=True) as connection:
             connection.execute(f"drop database {name} with (force)".encode())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from almagest.cache import TtlCache
 from almagest.database.rpc import Rpc
 from almagest.models.caller import Caller
+from almagest.rate import RateLimit
 from almagest.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Runtime:
         self.settings = settings
         self.rpc = rpc
         self.callers: TtlCache[str, Caller] = TtlCache(settings.caller_cache_seconds)
+        self.rate_limit = RateLimit(settings.rate_limit)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Runtime":

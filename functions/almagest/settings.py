@@ -1,13 +1,27 @@
 """Environment -> Settings: the only module that reads environment variables."""
 
+import re
 import sys
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AfterValidator, AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MODEL_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def _web_address(url: str) -> str:
+    if not re.match(r"https?://[^\s/?#]", url):
+        raise ValueError("must be a URL such as https://<ref>.supabase.co")
+    return url
+
+
+def _sendable(key: SecretStr) -> SecretStr:
+    if not re.fullmatch("[!-~]+", key.get_secret_value()):
+        raise ValueError("must be printable ASCII characters without spaces")
+    return key
 
 
 class Settings(BaseSettings):
@@ -21,8 +35,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True, populate_by_name=True)
 
-    supabase_url: str | None = Field(None, validation_alias="SUPABASE_URL")
-    supabase_key: SecretStr | None = Field(
+    supabase_url: Annotated[str, AfterValidator(_web_address)] | None = Field(None, validation_alias="SUPABASE_URL")
+    supabase_key: Annotated[SecretStr, AfterValidator(_sendable)] | None = Field(
         None,
         validation_alias=AliasChoices("SUPABASE_SECRET_KEY", "SUPABASE_SERVICE_ROLE_KEY", "SUPABASE_KEY"),
         description="A secret key (sb_secret_…) or a legacy service_role JWT.",
@@ -41,8 +55,9 @@ class Settings(BaseSettings):
 
     inline_chunks: int = Field(64, ge=0, validation_alias="ALMAGEST_INLINE_CHUNKS")
     index_function: str | None = Field(None, validation_alias="ALMAGEST_INDEX_FUNCTION")
+    rate_limit: float = Field(100, gt=0, validation_alias="ALMAGEST_RATE_LIMIT")
     caller_cache_seconds: float = Field(30, ge=0, le=30, validation_alias="ALMAGEST_CALLER_CACHE_SECONDS")
-    rpc_timeout_seconds: float = Field(10, gt=0, validation_alias="ALMAGEST_RPC_TIMEOUT_SECONDS")
+    rpc_timeout_seconds: float = Field(25, gt=0, validation_alias="ALMAGEST_RPC_TIMEOUT_SECONDS")
     task_root: Path | None = Field(None, validation_alias="LAMBDA_TASK_ROOT")
 
     @cached_property

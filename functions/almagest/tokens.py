@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from threading import Lock
 from typing import Any
 from uuid import UUID
@@ -20,6 +21,8 @@ AUDIENCE = "authenticated"
 KEYS_SECONDS = 600.0
 # An unknown key id may mean that keys were rotated; asking again is limited, since anybody can send one.
 UNKNOWN_KEY_SECONDS = 30.0
+# A key set that could not be read is asked for again only after a while, for the same reason.
+RETRY_SECONDS = 5.0
 # A key decides its algorithm; what a token claims about it can only agree or be refused.
 ALGORITHMS = {("EC", "P-256"): "ES256", ("RSA", None): "RS256"}
 
@@ -52,6 +55,7 @@ class TokenVerifier:
         self._lock = Lock()
         self._keys: dict[str, jwt.PyJWK] = {}
         self._asked_at = float("-inf")
+        self._failed_at = float("-inf")
 
     def user_of(self, token: str) -> str:
         """Id of the user whose token this is.
@@ -81,6 +85,8 @@ class TokenVerifier:
             if self._secret is None:
                 raise _not_genuine()
             return self._secret, "HS256"
+        if header.get("alg") not in ALGORITHMS.values():
+            raise _not_genuine()
         key = self._published_key(str(header["kid"]))
         if key is None:
             raise _not_genuine()
@@ -94,16 +100,22 @@ class TokenVerifier:
             return self._keys.get(kid)
 
     def _refresh(self) -> None:
+        if self._clock() - self._failed_at < RETRY_SECONDS:
+            return self._do_without()
         try:
             published = self._fetch(self._keys_url)["keys"]
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             logger.error("key set not read", extra={"error": type(error).__name__})
-            if self._keys:
-                return
-            detail = "The identity service is not available."
-            raise Problem(503, "identity_unavailable", detail, retry_after=5) from error
+            self._failed_at = self._clock()
+            return self._do_without()
         self._keys = {key["kid"]: jwt.PyJWK(key) for key in published if _usable(key)}
         self._asked_at = self._clock()
+
+    def _do_without(self) -> None:
+        """Go on with the keys that are known; without any, no token can be told from a forged one."""
+        if not self._keys:
+            detail = "The identity service is not available."
+            raise Problem(503, "identity_unavailable", detail, retry_after=int(RETRY_SECONDS))
 
 
 def _not_genuine() -> Problem:
@@ -124,6 +136,8 @@ def _kind(key: dict[str, Any]) -> tuple[str | None, str | None]:
 
 def _fetch(url: str) -> dict[str, Any]:
     response = httpx.get(url, timeout=max(0.1, deadline.remaining(3)))
+    if response.status_code == HTTPStatus.NOT_FOUND:
+        return {"keys": []}  # a project without asymmetric keys: whoever signs with one is no user of it
     response.raise_for_status()
     document: dict[str, Any] = response.json()
     return document

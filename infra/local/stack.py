@@ -262,15 +262,15 @@ def serve(settings: Settings, report: Report, then: Callable[[Running], None] = 
         When something is in the way; its text says what, and how to mend it.
     """
     state = StateDirectory(settings.directory)
-    try:
-        with disk_faults(state.path):
+    with disk_faults(state.path):
+        try:
             state.make()
             with state.lock():
                 asyncio.run(_serve(Stack(settings, report), then))
-    except Problem as problem:
-        raise StackError(problem.detail) from problem
-    except (TemplateError, MigrationError) as error:
-        raise StackError(str(error)) from error
+        except Problem as problem:
+            raise StackError(problem.detail) from problem
+        except (TemplateError, MigrationError) as error:
+            raise StackError(str(error)) from error
 
 
 async def _serve(stack: Stack, then: Callable[[Running], None]) -> None:

@@ -1,5 +1,6 @@
 """What a stack keeps in its directory: its lock, its lasting keys, and what runs now."""
 
+import errno
 import fcntl
 import json
 import os
@@ -47,8 +48,21 @@ class StateDirectory:
         self._project = self.path / "project.json"
 
     def make(self) -> None:
-        """Make the directories."""
-        self.logs.mkdir(parents=True, exist_ok=True)
+        """Make the directories.
+
+        Raises
+        ------
+        StackError
+            When no directory can be there.
+        """
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP):
+                raise
+            raise StackError(
+                f"{self.path} cannot be made ({error.strerror}); set ALMAGEST_DIR to another directory."
+            ) from error
 
     @contextmanager
     def lock(self) -> Iterator[None]:

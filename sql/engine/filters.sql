@@ -33,7 +33,7 @@ returns setof uuid language sql stable as $$
             select t.item_id from almagest.item_tags as t
             where t.org_id = (c).org_id and t.tag = any(array(select jsonb_array_elements_text(filters -> 'tags_any')))
         ))
-        and (not filters ? 'tags' or i.id in (
+        and (not filters ? 'tags' or filters -> 'tags' = '[]' or i.id in (
             select t.item_id from almagest.item_tags as t
             where t.org_id = (c).org_id and t.tag = any(array(select jsonb_array_elements_text(filters -> 'tags')))
             group by t.item_id

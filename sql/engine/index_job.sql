@@ -3,7 +3,8 @@
 -- worker   who leases; any unique name
 -- batch    how many items at the most
 -- seconds  until the lease ends, if it is not renewed
--- Returns items whose vectors are missing, the longest waiting first; two workers never get the same one.
+-- Returns items whose vectors are missing, the longest waiting first; two workers never get the same one. One whose
+-- worker dies comes back behind those that waited meanwhile, so that it cannot keep them from their turn.
 create or replace function engine.lease_items(worker text, batch int, seconds int)
 returns table (item_id uuid, org_id uuid, version int, title text, content text)
 language sql as $$
@@ -20,7 +21,7 @@ language sql as $$
     )
     update almagest.items as i
     set index_status = 'indexing', lease_owner = worker, lease_expires_at = now() + make_interval(secs => seconds),
-        index_attempts = i.index_attempts + 1
+        index_after = now() + make_interval(secs => seconds), index_attempts = i.index_attempts + 1
     from taken
     where i.id = taken.id
     returning i.id, i.org_id, i.version, i.title, coalesce(i.plain_text, i.content)
@@ -39,6 +40,7 @@ $$;
 
 -- Takes a worker's chunks ([{position, start, end, text, embedding}]) for the version that it leased. Returns the new
 -- index status, or 'stale' where the lease was lost or the item has changed since: then nothing is taken.
+-- Where vectors are still missing, the item is not handed out again for a minute.
 create or replace function engine.index_item(worker text, item uuid, version int, chunks jsonb, model text)
 returns text language plpgsql as $$
 declare
@@ -54,7 +56,8 @@ begin
     end if;
     status := engine.replace_chunks(i, chunks, model);
     update almagest.items as it
-    set index_status = status, index_error = null, index_attempts = 0, lease_owner = null, lease_expires_at = null
+    set index_status = status, index_error = null, index_attempts = 0, index_after = now() + interval '1 minute',
+        lease_owner = null, lease_expires_at = null
     where it.id = i.id;
     return status;
 end

@@ -132,9 +132,9 @@ begin
         from (select sum(d) over (order by number) as so_far from unnest((q).documents) with ordinality as d (d, number)) as t;
     end if;
     execute format(
-        'select array_agg(s.chunk_id order by s.score desc, s.chunk_id), array_agg(s.score order by s.score desc, s.chunk_id)'
+        'select array_agg(s.chunk_id order by s.score desc, s.chunk_id desc), array_agg(s.score order by s.score desc, s.chunk_id desc)'
         ' from (select chunk_id, %s as score from (select l.chunk_id, %s as k, %s from almagest.lexical as l'
-        ' where %s and %s and %s offset 0) as r order by score desc, chunk_id limit %s) as s where s.score > 0',
+        ' where %s and %s and %s offset 0) as r order by score desc, chunk_id desc limit %s) as s where s.score > 0',
         engine.score_expression((q).idfs, 'f'), engine.length_expression(q, knobs),
         engine.frequency_columns((q).queries), engine.lexical_scope(),
         case

@@ -26,7 +26,7 @@ begin
     from jsonb_array_elements(results) with ordinality as result (r, place);
     return trace_id;
 exception when others then
-    raise warning 'retrieval not recorded: %', sqlerrm;
+    raise warning 'retrieval not recorded: %', sqlstate; -- the message may quote content
     return null;
 end
 $$;
@@ -77,7 +77,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     insert into almagest.activations (org_id, user_id, item_id, use) values ((c).org_id, (c).user_id, item, 'opened');
 exception when others then
-    raise warning 'opening not recorded: %', sqlerrm;
+    raise warning 'opening not recorded: %', sqlstate;
 end
 $$;
 

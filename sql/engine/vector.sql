@@ -50,17 +50,23 @@ $$;
 -- query       of unit length or not: cosine
 -- items       only these, or null for all
 -- threshold   weakest similarity that enters, 0..1
--- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better. The index scan goes on until
--- enough rows are visible (iterative scan), so a small org in a large table loses nothing; given items are compared one
--- by one, so that nothing that matches a filter is missed.
+-- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better. In a large org the index scan
+-- goes on until enough rows are visible (iterative scan). Rows of a small one, and given items, are compared one by one:
+-- that misses nothing, and up to some thousand rows it takes less time than the index, which has to pass over the rows
+-- of others.
 create or replace function engine.vector_leg(
     c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], items uuid[],
     threshold float8, candidates int
 )
 returns table (chunk_id bigint, similarity float8)
 language plpgsql stable set plan_cache_mode = force_custom_plan as $$
+declare
+    few constant int := 5000;
 begin
-    if items is null then
+    if items is null and few < (
+        select count(*)
+        from (select from almagest.embeddings as e where e.org_id = (c).org_id limit few + 1) as counted
+    ) then
         return query
         select nearest.chunk_id, 1::float8 - nearest.distance
         from (
@@ -73,20 +79,20 @@ begin
             limit candidates
         ) as nearest
         where 1::float8 - nearest.distance >= threshold
-        order by nearest.distance, nearest.chunk_id;
+        order by nearest.distance, nearest.chunk_id desc;
     else
         return query
         select compared.chunk_id, compared.similarity
         from (
             select e.chunk_id, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query) as similarity
             from almagest.embeddings as e
-            where e.item_id = any(items) and e.model_id = model
+            where (items is null or e.item_id = any(items)) and e.model_id = model
                 and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
                 and e.state = any(states)
             offset 0 -- no nearest-neighbour index for these
         ) as compared
         where compared.similarity >= threshold
-        order by compared.similarity desc, compared.chunk_id
+        order by compared.similarity desc, compared.chunk_id desc
         limit candidates;
     end if;
 end

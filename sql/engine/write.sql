@@ -78,7 +78,8 @@ end
 $$;
 
 -- The same, for a change of what it says or whether it is there. Canon enters system prompts, so only those who answer
--- for the org change it: workspace items and what is pinned for all.
+-- for the org change it: workspace items and what is pinned for all. What is pinned privately is changed by its owner in
+-- person, not by an agent in their name.
 create or replace function engine.lock_item_for_change(c engine.caller, item uuid)
 returns almagest.items language plpgsql as $$
 declare
@@ -88,6 +89,8 @@ begin
         select from almagest.pins as p where p.item_id = i.id and p.user_id is null
     ) then
         perform engine.demand_manager(c);
+    elsif (c).agent_id is not null and exists (select from almagest.pins as p where p.item_id = i.id) then
+        perform engine.problem(403, 'forbidden', 'What a person has pinned is changed by that person alone.');
     end if;
     return i;
 end
@@ -224,20 +227,31 @@ begin
 end
 $$;
 
--- Moves an item between active and archived, with everything that search reads of it.
+-- Moves an item between active and archived, with everything that search reads of it. The audit log keeps the tier that
+-- it left, and gives it back.
 create or replace function engine.set_state(c engine.caller, i almagest.items, state text)
 returns almagest.items language plpgsql as $$
 declare
+    archives boolean := state = 'archived';
     moved almagest.items;
 begin
     update almagest.items as it
     set state = set_state.state,
-        archived_at = case when set_state.state = 'archived' then now() end,
-        tier = case when set_state.state = 'archived' then 'archive' else 'warm' end
+        archived_at = case when archives then now() end,
+        tier = case when archives then 'archive' else coalesce((
+            select a.detail ->> 'tier' from almagest.audit_log as a
+            where a.item_id = it.id and a.action = 'archived'
+            order by a.id desc
+            limit 1
+        ), 'warm') end
     where it.id = (i).id
     returning * into moved;
     perform engine.refresh_visibility(moved);
-    perform engine.audit(c, moved, case when state = 'archived' then 'archived' else 'restored' end);
+    if archives then
+        perform engine.audit(c, moved, 'archived', jsonb_build_object('tier', (i).tier));
+    else
+        perform engine.audit(c, moved, 'restored');
+    end if;
     return moved;
 end
 $$;

@@ -39,7 +39,8 @@ def url(cluster: Postgres) -> Iterator[str]:
     name = f"migrate_{uuid4().hex[:8]}"
     with psycopg.connect(cluster.url(), autocommit=True) as connection:
         connection.execute(f"create database {name} template template0")
-        yield cluster.url(database=name)
+    yield cluster.url(database=name)
+    with psycopg.connect(cluster.url("supabase_admin"), autocommit=True) as connection:
         connection.execute(f"drop database {name} with (force)")
 
 

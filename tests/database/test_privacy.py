@@ -693,8 +693,8 @@ def test_the_reader_sees_the_pins_and_places_of_its_caller(server: Server, org: 
     org.client("north")
     org.client("south")
     member, other = org.member(clients=["north"]), Org(server, "other")
-    item = write_one(server, member, "to remember")
     for caller in (member, org.owner):
+        item = write_one(server, caller, "to remember", private=True)
         server.call("pin_item", caller, {"id": item, "private": True, "idempotency": unique_key()})
     who = Who("member", member, org.id)
 

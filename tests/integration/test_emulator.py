@@ -1,7 +1,10 @@
 """The emulator runs handlers in real Lambda runtimes and answers as function URLs do."""
 
+import base64
+import gzip
 import json
 import os
+import socket
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,6 +70,26 @@ def test_the_event_is_that_of_a_function_url(client: httpx.Client) -> None:
 def test_binary_bodies_come_as_base64(client: httpx.Client) -> None:
     event = client.post("/echo", content=b"\x00\xff", headers={"content-type": "application/octet-stream"}).json()
     assert (event["body"], event["isBase64Encoded"]) == ("AP8=", True)
+
+
+def test_compressed_bodies_come_as_they_were_sent(client: httpx.Client) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    for content in (gzip.compress(b"{}"), b"no gzip"):
+        event = client.post("/echo", content=content, headers=headers).json()
+        assert (base64.b64decode(event["body"]), event["isBase64Encoded"]) == (content, True)
+
+
+def test_headers_that_are_no_text_are_carried(client: httpx.Client) -> None:
+    event = client.get("/echo", headers={"x-bytes": b"a\xff", "x-text": "é".encode()}).json()
+    assert (event["headers"]["x-bytes"], event["headers"]["x-text"]) == ("a\ufffd", "é")
+
+
+def test_what_is_no_http_is_the_clients_fault(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
+    for request in (b"\x16\x03\x01 TLS", b"POST /v1/echo HTTP/1.1\r\nContent-Length: abc"):
+        with socket.create_connection(("127.0.0.1", int(emulator.url.rpartition(":")[2])), timeout=10) as client:
+            client.sendall(request + b"\r\n\r\n")
+            assert b" 400 " in client.recv(100)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_the_declared_response_is_sent(client: httpx.Client) -> None:
@@ -163,6 +186,7 @@ def test_unknown_paths_are_404(client: httpx.Client) -> None:
     answer = client.get("/nobody/here")
     assert answer.status_code == 404
     assert answer.headers["content-type"].startswith("application/problem+json")
+    assert answer.headers["x-request-id"] == answer.json()["request_id"]
 
 
 def test_a_taken_port_is_named(emulator: Emulator, run_async: Run, logs: Path) -> None:

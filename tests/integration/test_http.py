@@ -1,6 +1,8 @@
 """The contract for callers, over real sockets: the emulator, and the functions in processes of their own."""
 
+import gzip
 import json
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -61,6 +63,22 @@ class TestBody:
         response = http.post("/v1/search", content='{"query": "größe"}'.encode(), headers=headers)
         assert response.status_code == 200
 
+    @pytest.mark.parametrize("field", ["type", "profile"])
+    def test_with_line_ends_in_a_name_that_the_answer_repeats(
+        self, http: httpx.Client, bearer: Headers, field: str
+    ) -> None:
+        path, body = {
+            "type": ("/v1/write/memories", {"content": "x"}),
+            "profile": ("/v1/search", {"query": "x"}),
+        }[field]
+        response = http.post(path, json={**body, field: "no\r\nX-Header: 1\r\n\r\nsuch"}, headers=bearer)
+        assert code(response) == (422, f"unknown_{field}")
+
+    def test_compressed(self, http: httpx.Client, bearer: Headers) -> None:
+        headers = {**bearer, "content-type": "application/json", "content-encoding": "gzip"}
+        for content in (gzip.compress(b'{"query": "x"}'), b"no gzip"):
+            assert code(http.post("/v1/search", content=content, headers=headers)) == (415, "unsupported_media_type")
+
     def test_larger_than_the_platform_takes(self, http: httpx.Client, bearer: Headers) -> None:
         headers = {**bearer, "content-type": "application/json"}
         response = http.post("/v1/search", content=b" " * (6 * 1024 * 1024 + 1), headers=headers)
@@ -114,6 +132,10 @@ class TestCredentials:
                 seen.add(json.dumps({**response.json(), "request_id": ""}))
         assert len(seen) == 1
 
+    def test_in_bytes_that_are_no_text(self, http: httpx.Client) -> None:
+        response = http.post("/v1/search", json={"query": "x"}, headers={"authorization": b"Bearer \xff"})
+        assert code(response) == (401, "unauthorized")
+
     def test_no_cors_by_code(self, http: httpx.Client, bearer: Headers) -> None:
         """R7."""
         headers = {**bearer, "origin": "https://example.com"}
@@ -132,6 +154,21 @@ class TestLimits:
         larger = http.post("/v1/write/memories", json={"content": "x" * 1_000_001}, headers=bearer)
         assert code(larger) == (422, "invalid")
         assert len(larger.content) < 1000
+
+    def test_text_of_a_batch(self, http: httpx.Client, bearer: Headers) -> None:
+        body = {"memories": [{"content": f"{number} " + "ab " * 80_000} for number in range(5)]}
+        response = http.post("/v1/write/memories/batch", json=body, headers=bearer)
+        assert code(response) == (413, "too_much_text")
+
+    @pytest.mark.slow
+    def test_largest_content_of_any_script(self, http: httpx.Client, bearer: Headers) -> None:
+        draw = random.Random(1)  # noqa: S311 - a fixed draw, not a secret
+        signs = "".join(chr(draw.randint(0x4E00, 0x9FFF)) for _ in range(1_000_000))
+        response = http.post("/v1/write/memories", json={"content": signs}, headers=bearer, timeout=60)
+        assert (response.status_code, response.json().get("index_status")) == (201, "text_ready")
+        found = http.post("/v1/search", json={"query": signs[500_000:500_008], "k": 1}, headers=bearer).json()
+        assert [result["id"] for result in found["results"]] == [response.json()["id"]]
+        assert http.delete(f"/v1/write/items/{response.json()['id']}", headers=bearer).status_code == 200
 
     def test_cleaned_and_said_so(self, http: httpx.Client, bearer: Headers) -> None:
         response = http.post(

@@ -213,6 +213,16 @@ class TestIdempotency:
         assert one.body == two.body
         assert one.body["version"] == 2
 
+    def test_retry_of_a_change_repeats_its_answer_after_the_item_is_gone(self, team: Team) -> None:
+        written = team.remember("Version one.")
+        path, headers = f"/v1/write/items/{written['id']}", {"idempotency-key": "edit"}
+        body = {"version": 1, "content": "Version two."}
+        one = team.ask("ann", "PATCH", path, body, headers=headers)
+        assert team.ask("ann", "DELETE", path).status == 200
+        two = team.ask("ann", "PATCH", path, body, headers=headers)
+        assert (one.status, one.body) == (two.status, two.body) == (200, one.body)
+        assert team.ask("ann", "PATCH", path, body).status == 404
+
     def test_retry_of_an_erasure_repeats_its_answer(self, team: Team) -> None:
         written = team.remember("To be erased.")
         path, headers = f"/v1/write/items/{written['id']}", {"idempotency-key": "erase"}

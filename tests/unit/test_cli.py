@@ -123,11 +123,36 @@ def test_a_project_in_the_environment_replaces_the_stack_and_its_key(
     assert "Error (no_key)" in capsys.readouterr().err
 
 
-def test_an_impossible_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("ALMAGEST_PORT", "70000")
+def test_a_stack_over_a_real_project_has_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = {"supabase_url": "http://127.0.0.1:1", "supabase_key": "k", "database_url": "postgres://", "key": None}
+    (tmp_path / "stack.json").write_text(json.dumps(state))
+    monkeypatch.setenv("ALMAGEST_DIR", str(tmp_path))
+    _fails("search", "x")
+    assert "Error (no_key): Set ALMAGEST_KEY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("ALMAGEST_PORT", "70000", "less than or equal to 65535"),
+        ("SUPABASE_URL", "ref.supabase.co", "must be a URL such as https://"),
+        ("SUPABASE_URL", "https://", "must be a URL such as https://"),
+        ("SUPABASE_SECRET_KEY", "sb_secret_ü", "must be printable ASCII"),
+    ],
+)
+def test_an_impossible_setting_is_named(
+    name: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUPABASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("SUPABASE_SECRET_KEY", "sb_secret_x")
+    monkeypatch.setenv(name, value)
     _fails("org", "list")
     assert "Error (invalid_settings)" in (err := capsys.readouterr().err)
-    assert "ALMAGEST_PORT" in err
+    assert name in err
+    assert says in err
+    assert "ü" not in err
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from almagest.edge import observe
 from almagest.edge.app import App
 from almagest.handlers import bootstrap, search, write
 from almagest.problems import Problem
+from almagest.rate import RateLimit
 from tests.edge import CALLER, KEY, UNKNOWN_KEY, FakeEmbedder, FakeRpc, Reply, event, runtime, send
 
 ITEM = str(uuid4())
@@ -167,6 +168,15 @@ class TestBody:
         assert (reply.status, reply.body["code"]) == expected
         assert reply.headers["Content-Type"] == "application/problem+json"
 
+    @pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip"])
+    def test_that_is_compressed(self, ask: Ask, encoding: str) -> None:
+        reply = ask("POST", "/v1/search", b"\x1f\x8b\x08", headers={"content-encoding": encoding})
+        assert (reply.status, reply.body["code"]) == (415, "unsupported_media_type")
+        assert "Content-Encoding" in reply.body["detail"]
+
+    def test_that_is_not_compressed_may_say_so(self, ask: Ask) -> None:
+        assert ask("POST", "/v1/search", {"query": "x"}, headers={"content-encoding": "Identity"}).status == 200
+
     @pytest.mark.parametrize(
         "content_type",
         ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonp",
@@ -248,11 +258,22 @@ class TestPaths:
             ({"limit": "101"}, "limit"),
             ({"limit": "x"}, "limit"),
             ({"cursor": "x"}, "cursor"),
+            ({"cursor": "٣"}, "cursor"),
         ],
     )
     def test_query_out_of_bounds(self, ask: Ask, query: dict[str, str], field: str) -> None:
         reply = ask("GET", f"/v1/search/items/{ITEM}/chunks", query=query)
         assert (reply.status, reply.body["errors"][0]["field"]) == (422, field)
+
+
+class TestRate:
+    def test_too_many_are_told_when_to_come_again(self, rpc: FakeRpc, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = runtime(rpc, FakeEmbedder())
+        made.rate_limit = RateLimit(1)
+        monkeypatch.setattr(search.app, "connect", lambda: made)
+        replies = [send(search.app, event("POST", "/v1/search", {"query": "x"})) for _ in range(4)]
+        assert [reply.status for reply in replies] == [200, 200, 429, 429]
+        assert (replies[-1].body["code"], replies[-1].headers["Retry-After"]) == ("rate_limited", "1")
 
 
 class TestIdempotencyKey:

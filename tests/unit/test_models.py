@@ -12,8 +12,8 @@ from almagest.models.base import Request, clean_deeply
 from almagest.models.bootstrap import BootstrapRequest
 from almagest.models.call import Call
 from almagest.models.errors import field_errors
-from almagest.models.identity import KeyCreate, OrgCreate, ScopeGrant
-from almagest.models.search import SearchRequest
+from almagest.models.identity import KeyCreate, MemberRemove, OrgCreate, ScopeGrant
+from almagest.models.search import Filters, SearchRequest
 from almagest.models.write import BatchWrite, ItemUpdate, MemoryWrite
 
 
@@ -108,6 +108,15 @@ class TestMemory:
     def test_title_and_tags_are_one_line(self) -> None:
         memory = MemoryWrite(content="x", title=" a\n# b  ", tags=["a", " a ", "b\nc"])
         assert (memory.title, memory.tags) == ("a # b", ["a", "b c"])
+
+    def test_names_that_an_error_repeats_are_one_line(self) -> None:
+        """PostgREST puts the error into its status line, where a line end begins a header."""
+        assert MemoryWrite(content="x", type="a\r\nX-Header: 1").type == "a X-Header: 1"
+        assert ItemUpdate(version=1, type="a\nb").type == "a b"
+        search = SearchRequest(query="x", profile="a\nb", filters=Filters(type=["a\nb"]))
+        assert (search.profile, search.filters.type) == ("a b", ["a b"])
+        assert MemberRemove(member="a\nb").member == "a b"
+        assert errors(MemoryWrite, content="x", type="\n") == {"type": "must not be blank"}
 
     def test_blank_title_is_none(self) -> None:
         assert MemoryWrite(content="x", title=" ").title is None

@@ -24,6 +24,32 @@ def test_every_route_is_described() -> None:
             assert {"401", "422", "503"} <= operation["responses"].keys()
 
 
+def test_every_answer_tells_its_headers() -> None:
+    document = json.loads(render())
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for status, response in operation["responses"].items():
+                if "$ref" in response:
+                    response = document["components"]["responses"][response["$ref"].rpartition("/")[2]]
+                assert "x-request-id" in response["headers"]
+                assert ("Retry-After" in response["headers"]) == (status in ("429", "503"))
+                assert ("WWW-Authenticate" in response["headers"]) == (status == "401")
+
+
+def test_a_body_is_required_where_one_of_its_fields_is() -> None:
+    document = json.loads(render())
+    required = {
+        operation["operationId"]: operation["requestBody"]["required"]
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        if "requestBody" in operation
+    }
+    assert required == {
+        "search": True, "write_memory": True, "write_memories": True, "update_item": True,
+        "bootstrap": False, "archive_item": False, "restore_item": False, "pin_item": False,
+    }  # fmt: skip
+
+
 def test_every_reference_has_its_target() -> None:
     document = json.loads(render())
     for reference in references(document):

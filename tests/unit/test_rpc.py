@@ -268,11 +268,10 @@ class TestErrors:
             ("42501", 403, (503, "misconfigured", 5)),
             ("42883", 404, (503, "misconfigured", 5)),
             ("53300", 503, (503, "database_unavailable", 5)),
-            ("57P01", 503, (503, "database_unavailable", 5)),
+            ("57P03", 503, (503, "database_unavailable", 5)),
             ("XX000", 500, (503, "database_unavailable", 5)),
             ("P0001", 400, (503, "database_unavailable", 5)),
             ("PGRST000", 503, (503, "database_unavailable", 5)),
-            ("PGRST001", 503, (503, "database_unavailable", 5)),
             ("PGRST002", 503, (503, "database_unavailable", 5)),
             ("PGRST003", 504, (503, "database_unavailable", 5)),
             ("PGRST106", 406, (503, "misconfigured", 5)),
@@ -297,12 +296,26 @@ class TestErrors:
         assert rpc.call("write_memories", CALLER, {}, retry=True) == {"found": 1}
         assert refused(rpc) == (503, "database_unavailable", 5)
 
+    @pytest.mark.parametrize("sqlstate", ["57P01", "PGRST001"])
+    def test_lost_connection_behind_the_gateway_is_tried_once_more(
+        self, server: Server, door: Door, sqlstate: str
+    ) -> None:
+        """R3; not where that could do it twice."""
+        server.steps = [error(sqlstate), answer({"found": 1}), error(sqlstate), error(sqlstate), error(sqlstate)]
+        rpc = door()
+        assert rpc.call("search", CALLER, {}, retry=True) == {"found": 1}
+        assert refused(rpc) == (503, "database_unavailable", 5)
+        assert refused(rpc, retry=False) == (503, "database_unavailable", 5)
+        assert len(server.requests) == 5
+
     @pytest.mark.parametrize(
         ("step", "code"),
         [
             (answer({"message": "Invalid API key"}, 401), "misconfigured"),
             (answer({"message": "No API key found in request"}, 401), "misconfigured"),
             (answer("<html>Bad gateway</html>", 502), "database_unavailable"),
+            (answer("<html>Too many requests</html>", 429), "database_unavailable"),
+            (answer("<html>Unprocessable</html>", 422), "database_unavailable"),
             (answer("", 503), "database_unavailable"),
             (answer("not json", 200), "database_unavailable"),
             (answer("", 204), "database_unavailable"),

@@ -214,6 +214,42 @@ class TestKeySet:
         clock[0] += 601
         assert verifier.user_of(token()) == USER
 
+    def test_that_cannot_be_read_is_not_asked_for_by_every_request(
+        self, verifier: TokenVerifier, key_set: Published, clock: list[float]
+    ) -> None:
+        key_set.down = True
+        for expected_reads in (1, 1, 2):
+            with pytest.raises(Problem) as raised:
+                verifier.user_of(token())
+            assert (raised.value.status, raised.value.retry_after, len(key_set.reads)) == (503, 5, expected_reads)
+            clock[0] += 3
+        key_set.down = False
+        clock[0] += 3
+        assert verifier.user_of(token()) == USER
+
+    @pytest.mark.parametrize("attack", ["none", "None", "no algorithm", "PS256", "key of a kind not taken"])
+    def test_is_not_asked_for_by_what_no_key_could_sign(
+        self, verifier: TokenVerifier, key_set: Published, attack: str
+    ) -> None:
+        """No caller causes a 5xx: such a token is refused whether or not the key set can be read."""
+        key_set.down = True
+        with pytest.raises(Problem) as raised:
+            verifier.user_of(ATTACKS[attack])
+        assert (raised.value.status, key_set.reads) == (401, [])
+
+    def test_that_no_project_publishes_lets_nobody_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A project with the legacy secret alone answers 404."""
+
+        def get(url: str, **options: Any) -> httpx.Response:
+            return httpx.Response(404, request=httpx.Request("GET", url))
+
+        monkeypatch.setattr(httpx, "get", get)
+        verifier = TokenVerifier(Settings(supabase_url=URL, jwt_secret=SECRET))  # type: ignore[arg-type]
+        with pytest.raises(Problem) as raised:
+            verifier.user_of(token())
+        assert raised.value.status == 401
+        assert verifier.user_of(token(SECRET, "HS256", None)) == USER
+
     @pytest.mark.parametrize("document", [None, [], {}, {"keys": None}, {"keys": [{"kid": "ec", "kty": "RSA"}]}])
     def test_that_is_none(self, verifier: TokenVerifier, key_set: Published, document: Any) -> None:
         key_set.document = document

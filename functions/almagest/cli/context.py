@@ -41,7 +41,7 @@ def read_environment() -> "Settings":
     try:
         return Settings()
     except ValidationError as error:
-        wrong = "; ".join(f"{details['loc'][0]}: {details['msg']}" for details in error.errors())
+        wrong = "; ".join(f"{each['loc'][0]}: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())
         raise Problem(400, "invalid_settings", f"The environment has an impossible setting: {wrong}") from None
 
 
@@ -51,12 +51,13 @@ def _with_local_stack(settings: "Settings") -> "Settings":
     state = _stack_state(settings)
     if state is None:
         return settings
+    own_key = SecretStr(state["key"]) if state["key"] else None  # a stack over a real project has none
     return settings.model_copy(
         update={
             "supabase_url": state["supabase_url"],
             "supabase_key": SecretStr(state["supabase_key"]),
             "database_url": settings.database_url or SecretStr(state["database_url"]),
-            "api_key": settings.api_key or SecretStr(state["key"]),
+            "api_key": settings.api_key or own_key,
         }
     )
 

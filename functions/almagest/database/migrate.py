@@ -141,7 +141,15 @@ def migrate(database_url: str, report: Report = lambda _: None, *, directory: Pa
 def _session(database_url: str) -> Iterator[Connection]:
     """Connect, and turn what Postgres says about rights and connections into advice."""
     try:
-        if str(conninfo_to_dict(database_url).get("port")) == _TRANSACTION_POOLER_PORT:
+        port = conninfo_to_dict(database_url).get("port")
+    except psycopg.ProgrammingError:
+        # Its message repeats parts of the URL, the password among them.
+        raise MigrationError(
+            "not a usable database URL: write postgresql://USER:PASSWORD@HOST:5432/DATABASE, "
+            "with signs such as @, / and space in the password percent-encoded"
+        ) from None
+    try:
+        if str(port) == _TRANSACTION_POOLER_PORT:
             raise MigrationError(
                 "port 6543 is the transaction pooler, which cannot run migrations: use the session mode URL, port 5432"
             )
@@ -156,8 +164,6 @@ def _session(database_url: str) -> Iterator[Connection]:
         raise MigrationError(f"{_message(error)}: {_ADVICE_RIGHTS}") from error
     except psycopg.errors.LockNotAvailable as error:
         raise MigrationError(f"{_message(error)}: a table is in use by a long transaction; run it again") from error
-    except psycopg.ProgrammingError as error:
-        raise MigrationError(f"not a usable database URL: {_message(error)}") from error
     except psycopg.OperationalError as error:
         raise MigrationError(f"cannot reach Postgres: {_message(error)}") from error
 

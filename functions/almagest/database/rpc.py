@@ -20,11 +20,12 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_SECONDS = 5
 # Postgres took its transaction back for the sake of another one; the same call succeeds when it is made again.
 SERIALIZATION = {"40001", "40P01"}
+# PostgREST's own connection had died, or was ended while it worked.
+CONNECTION_LOST = {"57P01", "PGRST001"}
 # Classes of errors that a value caused: data exceptions, integrity constraints, program limits.
-CAUSED_BY_A_VALUE = ("22", "23", "54")
-
+CAUSED_BY_A_VALUE = re.compile(r"(22|23|54)\w{3}")
 # What no caller can cause: a function, a right or a schema is missing, or the key is another project's.
-UNEXPECTED_BY_THE_DATABASE = ("42", "PGRST1", "PGRST2", "PGRST3")
+UNEXPECTED_BY_THE_DATABASE = re.compile(r"42\w{3}|PGRST[123]\d\d")
 
 
 class Rpc:
@@ -65,8 +66,8 @@ class Rpc:
         request
             JSON values.
         retry
-            Whether the call may be made a second time when its connection died: it reads only, or it carries an
-            idempotency key.
+            Whether the call may be made a second time when a connection on its way died: it reads only, or it carries
+            an idempotency key.
 
         Raises
         ------
@@ -81,9 +82,9 @@ class Rpc:
                 raise _unavailable(name, error) from error
             logger.warning("retrying after a dead connection", extra={"rpc": name, "error": type(error).__name__})
         except APIError as error:
-            if error.code not in SERIALIZATION:
+            if error.code not in SERIALIZATION and not (retry and error.code in CONNECTION_LOST):
                 raise problem_of(name, error) from error
-            logger.warning("retrying after a serialization failure", extra={"rpc": name, "sqlstate": error.code})
+            logger.warning("retrying what the database gave up", extra={"rpc": name, "sqlstate": error.code})
         try:
             return self._attempt(name, arguments)
         except httpx.TransportError as error:
@@ -138,11 +139,11 @@ def problem_of(name: str, error: APIError) -> Problem:
     if re.fullmatch(r"PT[45]\d\d", code):
         return _raised(int(code[2:]), error)
     logger.error("database error", extra={"rpc": name, "sqlstate": code})
-    if code.startswith(CAUSED_BY_A_VALUE) and len(code) == 5:
+    if CAUSED_BY_A_VALUE.fullmatch(code):
         return Problem(422, "invalid_value", "A value of the request cannot be stored.")
     if code == "57014":
         return Problem(503, "database_timeout", "The database took too long.", retry_after=RETRY_AFTER_SECONDS)
-    if code.startswith(UNEXPECTED_BY_THE_DATABASE):
+    if UNEXPECTED_BY_THE_DATABASE.fullmatch(code):
         return _misconfigured()
     return Problem(503, "database_unavailable", "The database is not available.", retry_after=RETRY_AFTER_SECONDS)
 

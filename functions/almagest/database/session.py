@@ -12,16 +12,25 @@ def connect(settings: Settings, *, autocommit: bool = False) -> psycopg.Connecti
     Raises
     ------
     Problem
-        503 when the settings name no database.
+        503 `misconfigured` when the settings name no database, or none that can be read.
     psycopg.OperationalError
         When the database cannot be reached.
     """
     if not settings.database_url:
         raise Problem(503, "misconfigured", "DATABASE_URL is not set.")
-    return psycopg.connect(
-        settings.database_url.get_secret_value(),
-        autocommit=autocommit,
-        prepare_threshold=None,  # a transaction pooler gives every transaction another server, which knows no statement
-        connect_timeout=10,
-        application_name="almagest",
-    )
+    try:
+        return psycopg.connect(
+            settings.database_url.get_secret_value(),
+            autocommit=autocommit,
+            prepare_threshold=None,  # a transaction pooler gives each transaction another server, without statements
+            connect_timeout=10,
+            # a database that is gone without a word is noticed in half a minute, not at the end of the function's time
+            keepalives_idle=15,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=20_000,
+            application_name="almagest",
+        )
+    except psycopg.ProgrammingError:
+        # Its message repeats parts of the URL, the password among them.
+        raise Problem(503, "misconfigured", "DATABASE_URL is not a usable URL.") from None

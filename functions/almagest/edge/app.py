@@ -105,6 +105,7 @@ class App(LambdaFunctionUrlResolver):
             headers = event.get("headers") or {}
             caller = authenticate(self.runtime, headers)
             observe.note(org=caller.org, user=caller.user, agent=caller.agent, key=caller.key)
+            self.runtime.rate_limit.take(caller)
             self._require_route(event["requestContext"]["http"]["method"], event["rawPath"])
             self.context.update(caller=caller, call=_call(headers, request_id))
             return self.resolve(with_text_body({**event, "headers": headers}), context)

@@ -24,6 +24,7 @@ def with_text_body(event: dict[str, Any]) -> dict[str, Any]:
     raw = _bytes(event)
     if raw.strip():
         _require_json(event["headers"].get("content-type", ""))
+        _require_plain(event["headers"].get("content-encoding", "identity"))
     headers = {**event["headers"], "content-type": "application/json"}
     return {**event, "headers": headers, "body": _text(raw).strip() or "{}", "isBase64Encoded": False}
 
@@ -75,6 +76,11 @@ def _require_json(content_type: str) -> None:
     is_json = media_type == "application/json" or (media_type.startswith("application/") and media_type[-5:] == "+json")
     if not is_json or charset not in ("utf-8", "utf8"):
         raise Problem(415, "unsupported_media_type", "Send the body as Content-Type: application/json, in UTF-8.")
+
+
+def _require_plain(encoding: str) -> None:
+    if encoding.strip().lower() != "identity":
+        raise Problem(415, "unsupported_media_type", "Send the body as it is, without Content-Encoding.")
 
 
 def _check_depth(value: Any) -> None:

@@ -46,6 +46,14 @@ PROBLEM = {
     },
 }
 
+HEADERS = {
+    "x-request-id": "Of this request; it is in the logs and in the trace too.",
+    "Retry-After": "Seconds after which a retry may succeed.",
+    "WWW-Authenticate": "Always `Bearer`.",
+}
+# Headers of some problems alone, by status.
+OWN_HEADERS = {"401": ["WWW-Authenticate"], "429": ["Retry-After"], "503": ["Retry-After"]}
+
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -73,7 +81,7 @@ def document(apps: Iterable[App]) -> dict[str, Any]:
         schemas |= described["components"]["schemas"]
     for path, operations in paths.items():
         for method, operation in operations.items():
-            _complete(path, method, operation)
+            _complete(path, method, operation, schemas)
     schemas["Problem"] = PROBLEM
     for generated in ("HTTPValidationError", "ValidationError", "ResponseValidationError"):
         schemas.pop(generated, None)
@@ -85,7 +93,11 @@ def document(apps: Iterable[App]) -> dict[str, Any]:
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": dict(sorted(schemas.items())),
-            "responses": {f"Problem{status}": _problem(description) for status, description in PROBLEMS.items()},
+            "responses": {f"Problem{status}": _problem(status) for status in PROBLEMS},
+            "headers": {
+                name: {"description": description, "schema": {"type": "string"}}
+                for name, description in HEADERS.items()
+            },
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -125,20 +137,31 @@ def main() -> int:
     return 1
 
 
-def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+def _complete(path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Add what all operations share and Powertools does not know of."""
     succeeded = {status: response for status, response in operation["responses"].items() if status.startswith("2")}
+    for response in succeeded.values():
+        response["headers"] = _headers("x-request-id")
     problems = {status: {"$ref": f"#/components/responses/Problem{status}"} for status in PROBLEMS}
     operation["responses"] = succeeded | problems
     shared = [ORG] if method == "get" or not path.startswith("/v1/write/") else [IDEMPOTENCY_KEY, ORG]
     operation["parameters"] = operation.get("parameters", []) + shared
+    if "requestBody" in operation:
+        name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        # An absent body reads as an object without fields.
+        operation["requestBody"]["required"] = bool(schemas[name].get("required"))
 
 
-def _problem(description: str) -> dict[str, Any]:
+def _problem(status: str) -> dict[str, Any]:
     return {
-        "description": description,
+        "description": PROBLEMS[status],
+        "headers": _headers("x-request-id", *OWN_HEADERS.get(status, [])),
         "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 if __name__ == "__main__":

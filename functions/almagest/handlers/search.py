@@ -31,7 +31,7 @@ def get_one(item: str) -> Item:
 @app.get("/v1/search/items/<item>/chunks", summary="List an item's chunks", operation_id="get_chunks")
 def list_chunks(
     item: str,
-    cursor: Annotated[str | None, Query(pattern=r"^\d{1,9}$")] = None,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,9}$")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
 ) -> ChunkPage:
     """In their order; give `next_cursor` as `cursor` to get the next page."""

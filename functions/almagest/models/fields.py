@@ -19,7 +19,8 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """The same words with one space between them, so without line ends."""
     return " ".join(text.split())
 
 
@@ -94,15 +95,18 @@ def _unique(values: list[str]) -> list[str]:
 
 Content = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CONTENT), AfterValidator(_not_blank)]
 Query = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY), AfterValidator(_not_blank)]
-Title = Annotated[str, AfterValidator(_one_line), Field(max_length=500), AfterValidator(_none_if_empty)]
-Tag = Annotated[str, AfterValidator(_one_line), Field(min_length=1, max_length=100)]
+Title = Annotated[str, AfterValidator(one_line), Field(max_length=500), AfterValidator(_none_if_empty)]
+Tag = Annotated[str, AfterValidator(one_line), Field(min_length=1, max_length=100)]
 Tags = Annotated[list[Tag], Field(max_length=50), AfterValidator(_unique)]
-Name = Annotated[str, AfterValidator(_one_line), Field(min_length=1, max_length=200)]
+Name = Annotated[str, AfterValidator(one_line), Field(min_length=1, max_length=200)]
 # These two are parts of the key that finds duplicates, and an index entry of Postgres holds 2,704 bytes.
 SourceRef = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_not_blank), _at_most_bytes(1500)]
 ConversationId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_not_blank), _at_most_bytes(400)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-Reference = Annotated[str, StringConstraints(min_length=1, max_length=100)]  # the name of something set up before
+# The name of something set up before. PostgREST says in its status line what it does not find: it must be one line.
+Reference = Annotated[
+    str, StringConstraints(min_length=1, max_length=100), AfterValidator(_not_blank), AfterValidator(one_line)
+]
 References = Annotated[list[Reference], Field(max_length=50)]
 Slugs = Annotated[list[Slug], Field(max_length=50)]
 Names = Annotated[list[Name], Field(max_length=50)]

@@ -3,17 +3,21 @@
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from almagest.models.base import Request, Result
 from almagest.models.caller import Role
-from almagest.models.fields import Name, Slug, Timestamp
+from almagest.models.fields import Name, Slug, Timestamp, one_line
 
 MemberRole = Literal["owner", "admin", "solutions_engineer", "project_manager", "member"]
 Email = Annotated[str, Field(max_length=320, pattern=r"^[^@\s]+@[^@\s]+$")]
 
 
-MemberName = Annotated[str, Field(min_length=1, max_length=320, description="The member's id or e-mail address.")]
+MemberName = Annotated[
+    str,
+    AfterValidator(one_line),
+    Field(min_length=1, max_length=320, description="The member's id or e-mail address."),
+]
 
 
 class AdminRequest(Request):

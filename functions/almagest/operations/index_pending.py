@@ -16,7 +16,6 @@ from almagest.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-BATCH = 8
 LEASE_SECONDS = 120
 # Chunks that are embedded between two looks at the lease: a few seconds of work.
 STRIDE = 64
@@ -57,16 +56,9 @@ def index_pending(runtime: Runtime, queue: Queue, seconds: float) -> dict[str, i
 
 
 def _leased(queue: Queue, worker: str) -> Iterator[Leased]:
-    """Leased items one by one; those that there is no time for are given back by the end of their lease."""
-    while _time_left():
-        items = queue.lease(worker, BATCH, LEASE_SECONDS)
-        if not items:
-            return
-        for item in items:
-            if not _time_left():
-                return
-            if queue.renew(worker, item.id, LEASE_SECONDS):
-                yield item
+    """Leased items, one at a time: what this worker does not come to is free for others, and counts no attempt."""
+    while _time_left() and (items := queue.lease(worker, 1, LEASE_SECONDS)):
+        yield from items
 
 
 def _time_left() -> bool:

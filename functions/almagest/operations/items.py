@@ -1,5 +1,6 @@
 """What is done to an item after it was written: changed, confirmed, archived, restored, erased, pinned."""
 
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from almagest.models.caller import Caller
 from almagest.models.write import EraseResult, ItemUpdate, Pin, PinResult, StateResult, UpdateResult, ValidateResult
 from almagest.operations.chunks import chunk_all
 from almagest.operations.indexing import invoke_index_function
+from almagest.problems import Problem
 from almagest.runtime import Runtime
 
 
@@ -78,5 +80,12 @@ def _change(
 
 
 def _title(runtime: Runtime, caller: Caller, item: UUID) -> str | None:
-    title: str | None = runtime.rpc.call("get_item", caller, {"id": str(item)}, retry=True)["title"]
+    """The title that stays; None where the item is gone, since a repeated request has its answer nevertheless."""
+    try:
+        looked_up = runtime.rpc.call("get_item", caller, {"id": str(item), "record": False}, retry=True)
+        title: str | None = looked_up["title"]
+    except Problem as problem:
+        if problem.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
     return title

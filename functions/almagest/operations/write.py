@@ -9,9 +9,11 @@ from almagest.ingestion.text import content_hash
 from almagest.models.call import Call
 from almagest.models.caller import Caller
 from almagest.models.errors import field_errors, summary
+from almagest.models.fields import MAX_CONTENT
 from almagest.models.write import BatchResult, BatchWrite, MemoryWrite, WriteResult
 from almagest.operations.chunks import chunk_all
 from almagest.operations.indexing import invoke_index_function
+from almagest.problems import Problem
 from almagest.runtime import Runtime
 
 
@@ -30,7 +32,13 @@ def write_memory(runtime: Runtime, caller: Caller, request: MemoryWrite, call: C
 
 
 def write_memories(runtime: Runtime, caller: Caller, request: BatchWrite, call: Call) -> BatchResult:
-    """Write those memories of a batch that are valid, in one transaction, and say of each other one what is wrong."""
+    """Write those memories of a batch that are valid, in one transaction, and say of each other one what is wrong.
+
+    Raises
+    ------
+    Problem
+        413 `too_much_text` for more than a million characters together, which one transaction could not take in time.
+    """
     checked = [_check(raw) for raw in request.memories]
     valid = [memory for memory in checked if isinstance(memory, MemoryWrite)]
     idempotency = call.idempotency("write_memories", {"memories": request.memories})
@@ -56,6 +64,8 @@ def _write(
     *,
     atomic: bool,
 ) -> list[dict[str, Any]]:
+    if sum(len(memory.content) for memory in memories) > MAX_CONTENT:
+        raise Problem(413, "too_much_text", f"One request takes {MAX_CONTENT:,} characters of text; send several.")
     chunked = chunk_all(runtime, [(memory.title, memory.content) for memory in memories])
     entries = [
         {**memory.model_dump(mode="json"), "content_hash": content_hash(memory.content), "chunks": chunks}
