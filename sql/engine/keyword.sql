@@ -60,6 +60,7 @@ create or replace function engine.weigh_terms(c engine.caller, terms text[], sta
 returns engine.query_terms language plpgsql stable as $$
 declare
     q engine.query_terms;
+    most constant int := 20001;
     known_documents bigint;
     known_length bigint;
 begin
@@ -67,50 +68,47 @@ begin
     from almagest.partition_statistics as p
     where p.org_id = (c).org_id and (p.user_id is null or p.user_id = (c).user_id);
 
-    q.counted := case when known_documents is null then 'live' else 'statistics' end;
     if known_documents is null then
-        execute format(
-            'select count(*), greatest(avg(length), 1) from (select l.length from almagest.lexical as l where %s limit 20001) as l',
-            engine.lexical_scope()
-        ) into q.size, q.average_length using c, states;
+        q.counted := 'live';
+        select count(*), greatest(avg(counted.length), 1) into q.size, q.average_length
+        from (
+            select l.length from almagest.lexical as l
+            where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
+            limit most
+        ) as counted;
     else
+        q.counted := 'statistics';
         q.size := known_documents;
         q.average_length := greatest(known_length::float8 / known_documents, 1);
     end if;
 
     select
         array_agg(t.term order by t.documents, t.term),
-        array_agg(engine.term_query(t.term) order by t.documents, t.term),
+        array_agg(t.query order by t.documents, t.term),
         array_agg(t.documents order by t.documents, t.term),
         array_agg(engine.idf(q.size, t.documents) order by t.documents, t.term)
     into q.terms, q.queries, q.documents, q.idfs
     from (
-        select asked.term, coalesce(
-            (
-                select sum(s.documents) from almagest.term_statistics as s
-                where s.term = asked.term and s.org_id = (c).org_id and (s.user_id is null or s.user_id = (c).user_id)
-            ),
-            engine.count_documents(c, asked.term, states)
-        )::float8 as documents
-        from unnest(terms) as asked (term)
+        select asked.term, asked.query, coalesce(known.documents, counted.documents)::float8 as documents
+        from (select u.term, engine.term_query(u.term) as query from unnest(terms) as u (term)) as asked
+        left join lateral (
+            select sum(s.documents) as documents from almagest.term_statistics as s
+            where known_documents is not null and s.term = asked.term and s.org_id = (c).org_id
+                and (s.user_id is null or s.user_id = (c).user_id)
+        ) as known on true
+        left join lateral (
+            select count(*) as documents
+            from (
+                select from almagest.lexical as l
+                where ts_filter(l.terms, '{a}') @@ asked.query
+                    and engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids)
+                    and l.state = any(states)
+                limit most
+            ) as held
+        ) as counted on known.documents is null
     ) as t
     where t.documents > 0;
     return q;
-end
-$$;
-
--- How many rows that the caller may search hold a term; 20,001 where there are more.
-create or replace function engine.count_documents(c engine.caller, term text, states text[])
-returns bigint language plpgsql stable as $$
-declare
-    documents bigint;
-begin
-    execute format(
-        'select count(*) from (select from almagest.lexical as l where ts_filter(l.terms, ''{a}'') @@ %L::tsquery and %s'
-        ' limit 20001) as l',
-        engine.term_query(term), engine.lexical_scope()
-    ) into documents using c, states;
-    return documents;
 end
 $$;
 
