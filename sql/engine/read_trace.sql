@@ -14,7 +14,8 @@ returns jsonb language sql stable security definer set search_path = '' as $$
     -- wherever it names items: by their ids, or in objects with what was said of them
     entries as (
         select
-            l.list, e.place, coalesce(e.entry ->> 'item', e.entry #>> '{}')::uuid as item_id,
+            l.list, e.place,
+            case jsonb_typeof(e.entry) when 'object' then e.entry ->> 'item' else e.entry #>> '{}' end::uuid as item_id,
             case jsonb_typeof(e.entry) when 'object' then e.entry else '{}' end as entry
         from own
         cross join unnest('{candidates,mmr,results}'::text[]) as l (list)

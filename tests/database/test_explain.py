@@ -117,7 +117,7 @@ def test_items_have_their_titles_and_their_order(server: Server, org: Org) -> No
     assert (answer["found"], answer["hidden"], answer["terms"]) == (7, 0, ["a"])
 
 
-@pytest.mark.parametrize("trace", [{}, {"terms": 3, "candidates": 5}, {"results": [], "mmr": None}])
+@pytest.mark.parametrize("trace", [{}, {"terms": 3, "candidates": 5}, {"results": [], "mmr": [{}]}])
 def test_a_trace_of_an_earlier_version_is_told(server: Server, org: Org, trace: dict[str, Any]) -> None:
     answer = get_trace(server, org.owner, _stored(server, org.owner, **trace))
     assert [answer[name] for name in ("terms", "candidates", "mmr", "results")] == [[]] * 4
