@@ -5,7 +5,7 @@
 --   words   lower case, one space between and around them
 --   years, months, days   that it names
 --   asks_when   whether it asks for a time
-create or replace function engine.read_query(
+create or replace function engine.parse_query(
     query text, out words text, out years int[], out months int[], out days int[], out asks_when boolean
 )
 language sql immutable parallel safe as $$

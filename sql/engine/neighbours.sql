@@ -44,44 +44,59 @@ $$;
 -- which is large between messages and small between the slices of a document.
 --   chunk_ids, distances  of engine.around
 -- Returns for those up to a distance of 2: s / (s + scale) of the BM25 sum s, and the share of the query's idf that
--- stands there.
+-- stands there. Nothing here depends on the values, so one plan serves all calls.
 create or replace function engine.windowed_scores(
     q engine.query_terms, chunk_ids bigint[], distances int[], knobs jsonb
 )
-returns table (chunk_id bigint, score float8, matched float8) language plpgsql stable as $$
+returns table (chunk_id bigint, score float8, matched float8)
+language plpgsql stable rows 300 set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
 declare
-    terms int := coalesce(cardinality((q).terms), 0);
-    windowed text;
-    held text;
+    queries tsquery[] := coalesce((q).queries, '{}');
+    idfs float8[] := (q).idfs;
+    all_idf float8 := (select sum(idf) from unnest((q).idfs) as idf);
+    average_length float8 := (q).average_length;
+    -- of messages, of slices
+    b float8[] := array[(knobs ->> 'message_length_normalisation')::float8, (knobs ->> 'length_normalisation')::float8];
+    scale float8[] := array[(knobs ->> 'message_keyword_scale')::float8, (knobs ->> 'keyword_scale')::float8];
+    previous float8[] := array[(knobs ->> 'neighbour_previous')::float8, (knobs ->> 'neighbour_slice')::float8];
+    next float8[] := array[(knobs ->> 'neighbour_next')::float8, (knobs ->> 'neighbour_slice')::float8];
+    two_away float8[] := array[(knobs ->> 'neighbour_two_away')::float8, 0];
 begin
-    if terms = 0 then
-        return query select n.id, 0::float8, 0::float8 from unnest(chunk_ids, distances) as n (id, d) where n.d <= 2;
-        return;
-    end if;
-    select string_agg(format(
-        'f%1$s + previous * coalesce(lag(f%1$s) over w, 0) + next * coalesce(lead(f%1$s) over w, 0)'
-        ' + two_away * (coalesce(lag(f%1$s, 2) over w, 0) + coalesce(lead(f%1$s, 2) over w, 0)) as w%1$s', number
-    ), ', ')
-    into windowed from generate_series(1, terms) as number;
-    select string_agg(format('case when w%s > 0 then %s::float8 else 0 end', number, idf), ' + ') into held
-    from unnest((q).idfs) with ordinality as i (idf, number);
-    return query execute format(
-        'select chunk_id, s / (s + case when message then %s::float8 else %s::float8 end), matched / %s::float8'
-        ' from (select chunk_id, message, distance, %s as s, %s as matched from ('
-        ' select chunk_id, message, distance, k, %s from ('
-        ' select l.chunk_id, l.sequence, l.state, l.place, m.message, n.distance, %s as k, %s,'
-        ' case when m.message then %s::float8 else %s::float8 end as previous,'
-        ' case when m.message then %s::float8 else %s::float8 end as next,'
-        ' case when m.message then %s::float8 else 0 end as two_away'
-        ' from unnest($1, $2) as n (id, distance) join almagest.lexical as l on l.chunk_id = n.id'
-        ' cross join lateral (select l.sequence <> l.item_id as message) as m offset 0'
-        ' ) as r window w as (partition by sequence, state order by place, chunk_id)'
-        ' ) as windows offset 0) as scored where distance <= 2',
-        knobs ->> 'message_keyword_scale', knobs ->> 'keyword_scale', (select sum(idf) from unnest((q).idfs) as idf),
-        engine.score_expression((q).idfs, 'w'), held, windowed, engine.length_expression(q, knobs),
-        engine.frequency_columns((q).queries),
-        knobs ->> 'neighbour_previous', knobs ->> 'neighbour_slice', knobs ->> 'neighbour_next',
-        knobs ->> 'neighbour_slice', knobs ->> 'neighbour_two_away'
-    ) using chunk_ids, distances;
+    return query
+    with counted as materialized (
+        select
+            l.chunk_id, l.sequence, l.state, l.place, n.distance, l.length,
+            case when l.sequence <> l.item_id then 1 else 2 end as sort,
+            array(
+                select engine.term_frequency(ts_rank('{0,0,0,1}', l.terms, t.query))
+                from unnest(queries) with ordinality as t (query, number)
+                order by t.number
+            ) as own
+        from unnest(chunk_ids, distances) as n (id, distance)
+        join almagest.lexical as l on l.chunk_id = n.id
+    ),
+    windows as (
+        select
+            c.chunk_id, c.distance, c.sort, c.own, 1.2 * (1 - b[c.sort] + b[c.sort] * c.length / average_length) as k,
+            lag(c.own) over w as before, lead(c.own) over w as after,
+            lag(c.own, 2) over w as two_before, lead(c.own, 2) over w as two_after
+        from counted as c
+        window w as (partition by c.sequence, c.state order by c.place, c.chunk_id)
+    )
+    select w.chunk_id, coalesce(s.score / (s.score + scale[w.sort]), 0), coalesce(s.held / all_idf, 0)
+    from windows as w
+    cross join lateral (
+        select
+            sum(f.idf * 2.2 * f.frequency / (f.frequency + w.k)) as score,
+            sum(case when f.frequency > 0 then f.idf end) as held
+        from (
+            select t.idf, t.own + previous[w.sort] * coalesce(t.before, 0) + next[w.sort] * coalesce(t.after, 0)
+                + two_away[w.sort] * (coalesce(t.two_before, 0) + coalesce(t.two_after, 0)) as frequency
+            from unnest(idfs, w.own, w.before, w.after, w.two_before, w.two_after)
+                as t (idf, own, before, after, two_before, two_after)
+        ) as f
+    ) as s
+    where w.distance <= 2;
 end
 $$;

@@ -69,47 +69,44 @@ returns text language sql immutable parallel safe as $$
     end
 $$;
 
--- The fused score of the legs, 0..1; the weights of those that ran add up to 1.
+-- The fused score of the legs, 0..1.
 --   keyword, vector, metadata  null where the leg did not run
---   exact                      holds an identifier of the query
--- A hit that is below the vector threshold has only words to speak for it: their part is capped, unless one of them is
--- the very identifier that was asked for.
+--   weights                    theirs, in this order; 0 for a leg that did not run
+--   cap                        the most that the keyword leg counts for, or null
 create or replace function engine.fuse(
-    keyword float8, vector float8, metadata float8, exact boolean, mode text, knobs jsonb
+    keyword float8, vector float8, metadata float8, weights float8[], cap float8
 )
 returns float8 language sql immutable parallel safe as $$
     select (
-        k.weight * case
-            when mode = 'hybrid' and vector < (knobs ->> 'vector_threshold')::float8 and not exact
-                then least(keyword, (knobs ->> 'keyword_only_cap')::float8)
-            else coalesce(keyword, 0)
-        end
-        + v.weight * coalesce(vector, 0) + m.weight * coalesce(metadata, 0)
-    ) / nullif(k.weight + v.weight + m.weight, 0)
-    from (select case when mode <> 'vector' then (knobs ->> 'keyword_weight')::float8 else 0 end as weight) as k,
-        (select case when mode <> 'lexical' then (knobs ->> 'vector_weight')::float8 else 0 end as weight) as v,
-        (select (knobs ->> 'metadata_weight')::float8 as weight) as m
+        weights[1] * coalesce(least(keyword, cap), 0) + weights[2] * coalesce(vector, 0)
+        + weights[3] * coalesce(metadata, 0)
+    ) / nullif(weights[1] + weights[2] + weights[3], 0)
+$$;
+
+-- Reciprocal rank fusion (Cormack et al. 2009, k = 60) of the two legs, scaled so that the first of both has 1.
+create or replace function engine.fuse_ranks(keyword_rank bigint, vector_rank bigint, weights float8[])
+returns float8 language sql immutable parallel safe as $$
+    select 61 * (weights[1] / (60 + keyword_rank) + weights[2] / (60 + vector_rank)) / nullif(weights[1] + weights[2], 0)
 $$;
 
 -- asked           the query's text; q its terms
 -- keyword_ids, vector_ids   chunks that the legs send
 -- items           only these, or null for all
 -- Returns a candidate for each item that the legs found, or that lies beside what they found, best first; those that
--- fall out say why in cut. Planned for each call (with a generic plan one tenant's search has been seen to take 70 times
--- as long), and joined in the order in which it is written, since to look for a better one takes as long as a small org's
--- whole ranking.
+-- fall out say why in cut. What it reads it reads by primary key, so one plan serves all calls, in the order in which the
+-- joins are written; to plan it anew would take longer than to run it.
 create or replace function engine.rank_items(
     c engine.caller, asked text, q engine.query_terms, query @extschema:vector@.halfvec, model smallint, mode text,
     states text[], items uuid[], knobs jsonb, keyword_ids bigint[], vector_ids bigint[]
 )
 returns setof engine.candidate language plpgsql stable
-set plan_cache_mode = force_custom_plan set join_collapse_limit = 1 as $$
+set plan_cache_mode = force_generic_plan set join_collapse_limit = 1 as $$
 #variable_conflict use_column
 declare
     around_ids bigint[];
     distances int[];
     pool_ids bigint[];
-    wish record := engine.read_query(asked);
+    wish record := engine.parse_query(asked);
     identifiers tsquery := (
         select string_agg(engine.term_query(i)::text, ' | ')::tsquery from engine.identifiers(engine.fold(left(asked, 1000))) as i
     );
@@ -120,6 +117,14 @@ declare
     conversation_boost float8 := (knobs ->> 'conversation_boost')::float8;
     strength_low float8 := (knobs ->> 'strength_low')::float8;
     metadata_weight float8 := (knobs ->> 'metadata_weight')::float8;
+    weights float8[] := array[
+        case when mode <> 'vector' then (knobs ->> 'keyword_weight')::float8 else 0 end,
+        case when mode <> 'lexical' then (knobs ->> 'vector_weight')::float8 else 0 end,
+        metadata_weight
+    ];
+    by_ranks boolean := knobs ->> 'fusion' = 'rrf' and mode = 'hybrid';
+    vector_threshold float8 := (knobs ->> 'vector_threshold')::float8;
+    keyword_only_cap float8 := (knobs ->> 'keyword_only_cap')::float8;
 begin
     select array_agg(a.chunk_id), array_agg(a.distance), array_agg(a.chunk_id) filter (where a.distance <= 2)
     into around_ids, distances, pool_ids
@@ -154,13 +159,21 @@ begin
         left join attributes as m on m.item_id = k.item_id
         -- the predicate once more, on the item itself: what a chunk's copy says may be older
         where engine.visible(c, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and i.state = any(states)
-            and (items is null or i.id = any(items))
+            and (items is null or i.id in (select unnest(items))) -- hashed; = any would read the array a row
     ),
     fused as (
-        select l.*, coalesce(engine.fuse(
-            -- a chunk that waits for its vector is taken to mean nearly as much of the query as its words are
-            l.keyword, case when mode <> 'lexical' then coalesce(l.vector, 0.9 * l.matched) end, l.metadata, l.exact, mode, knobs
-        ), 0) as legs
+        select l.*, coalesce(case
+            when by_ranks then engine.fuse_ranks(
+                row_number() over (order by l.keyword desc nulls last, l.chunk_id desc),
+                row_number() over (order by l.vector desc nulls last, l.chunk_id desc), weights
+            )
+            else engine.fuse(
+                -- a chunk that waits for its vector is taken to mean nearly as much of the query as its words are
+                l.keyword, case when mode <> 'lexical' then coalesce(l.vector, 0.9 * l.matched) end, l.metadata, weights,
+                -- a hit with only words to speak for it, unless one of them is the very identifier that was asked for
+                case when mode = 'hybrid' and l.vector < vector_threshold and not l.exact then keyword_only_cap end
+            )
+        end, 0) as legs
         from legs as l
     ),
     -- one chunk an item
