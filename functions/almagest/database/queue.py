@@ -60,6 +60,10 @@ class Queue:
         """Note why an item could not be indexed; it is tried again later."""
         self._rows("select engine.fail_item(%s, %s, %s, %s)", (worker, item.id, item.version, reason))
 
+    def refresh_statistics(self) -> int:
+        """Count what is too large to be counted by a search; how many partitions had changed."""
+        return int(self._rows("select engine.refresh_statistics()", ())[0][0])
+
     def _rows(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         with _noticing_disconnection(self._connection):
             return self._connection.execute(statement, parameters).fetchall()

@@ -15,6 +15,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
     logger.append_keys(request_id=context.aws_request_id)
     runtime = container()
     with connect(runtime.settings, autocommit=True) as connection:
-        counts = index_pending(runtime, Queue(connection), context.get_remaining_time_in_millis() / 1000)
+        queue = Queue(connection)
+        counts = index_pending(runtime, queue, context.get_remaining_time_in_millis() / 1000)
+        counts["counted"] = queue.refresh_statistics()
     logger.info("index", extra=counts)
     return counts
