@@ -309,6 +309,7 @@ begin
 end
 $$;
 
+-- Milliseconds from a moment to now, the time of the clock and not of the transaction.
 create or replace function engine.milliseconds_since(started timestamptz)
 returns numeric language sql volatile as $$
     select round(extract(epoch from clock_timestamp() - started)::numeric * 1000, 2)

@@ -31,7 +31,7 @@ READABLE = {
     "deals",
 }
 # What the policies and the reader's own functions call of the engine's.
-CALLABLE_BY_READER = {"current_caller", "relevance_class", "visible", "readable"}
+CALLABLE_BY_READER = {"current_caller", "visible", "readable"}
 
 
 @pytest.fixture(scope="module")
