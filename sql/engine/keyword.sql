@@ -1,5 +1,5 @@
--- The keyword leg: BM25 over the terms of chunks (Robertson and Zaragoza 2009, k1 = 1.2), any term may match. What would
--- rank the same without reading every row that holds a common word is found by the rare words alone, and proved.
+-- The keyword leg: BM25 over the terms of chunks (Robertson and Zaragoza 2009, k1 = 1.2), any term may match. What
+-- would rank the same without reading every row that holds a common word is found by the rare words alone, and proved.
 
 -- The term frequency behind ts_rank's score of a single term: ts_rank sums 1/i^2 over the places, which tends to
 -- pi^2/6 = 1.64493406685, and this inverts it. Exact for 0 to 255 occurrences (PostgreSQL 18.6).
@@ -54,8 +54,8 @@ returns text language sql immutable parallel safe as $$
 $$;
 
 -- Size of what the caller may search, and how many of its chunks hold each term. Partitions of more than 20,000 chunks
--- have statistics of their size and frequent terms; all else is counted here, up to that many rows, over what the caller
--- sees, so that a hidden row's words do not show in a score.
+-- have statistics of their size and frequent terms; all else is counted here, up to that many rows, over what the
+-- caller sees, so that a hidden row's words do not show in a score.
 create or replace function engine.weigh_terms(c engine.caller, terms text[], states text[])
 returns engine.query_terms language plpgsql stable as $$
 declare
@@ -112,7 +112,8 @@ begin
 end
 $$;
 
--- items: only these, or null for all. Returns the best chunks by BM25 and whether they are proved to be the best.
+-- items: only these, or null for all. Returns the best chunks by BM25, one an item so that a long document does not
+-- fill the pool, and whether they are proved to be the best.
 --   budget  how many rows the candidate terms may touch together; null: no pruning
 -- A chunk that was not read holds none of the candidate terms, so it scores less than the sum of idf * 2.2 over the
 -- others: where the last of the best scores at least that, nothing was missed.
@@ -123,26 +124,37 @@ create or replace function engine.best_by_keywords(
 language plpgsql stable as $$
 declare
     candidates int := cardinality((q).terms);
+    depth int := 4 * pool;  -- how many chunks are looked at to find as many items as the pool holds
+    looked_at int;
     bound float8;
 begin
     if budget is not null then
         select greatest(count(*) filter (where t.so_far <= budget), 1) into candidates
         from (select sum(d) over (order by number) as so_far from unnest((q).documents) with ordinality as d (d, number)) as t;
     end if;
-    execute format(
-        'select array_agg(s.chunk_id order by s.score desc, s.chunk_id desc), array_agg(s.score order by s.score desc, s.chunk_id desc)'
-        ' from (select chunk_id, %s as score from (select l.chunk_id, %s as k, %s from almagest.lexical as l'
-        ' where %s and %s and %s offset 0) as r order by score desc, chunk_id desc limit %s) as s where s.score > 0',
-        engine.score_expression((q).idfs, 'f'), engine.length_expression(q, knobs),
-        engine.frequency_columns((q).queries), engine.lexical_scope(),
-        case
-            when items is not null or (q).size <= 1000 then 'true'
-            else format(
-                'ts_filter(l.terms, ''{a}'') @@ %L::tsquery', array_to_string((q).queries[:candidates], ' | ')
-            )
-        end,
-        case when items is not null then 'l.item_id = any($3)' else 'true' end, pool
-    ) into chunk_ids, scores using c, states, items;
+    loop
+        execute format(
+            'select array_agg(chunk_id order by score desc, chunk_id desc), array_agg(score order by score desc, chunk_id desc),'
+            ' max(looked_at) from (select * from ('
+            ' select distinct on (item_id) chunk_id, score, looked_at from ('
+            ' select d.*, count(*) over () as looked_at from (select chunk_id, item_id, %s as score from ('
+            ' select l.chunk_id, l.item_id, %s as k, %s from almagest.lexical as l where %s and %s and %s offset 0) as r'
+            ' order by score desc, chunk_id desc limit %s) as d) as deep'
+            ' where score > 0 order by item_id, score desc, chunk_id desc) as first_of_item'
+            ' order by score desc, chunk_id desc limit %s) as best',
+            engine.score_expression((q).idfs, 'f'), engine.length_expression(q, knobs),
+            engine.frequency_columns((q).queries), engine.lexical_scope(),
+            case
+                when items is not null or (q).size <= 1000 then 'true'
+                else format(
+                    'ts_filter(l.terms, ''{a}'') @@ %L::tsquery', array_to_string((q).queries[:candidates], ' | ')
+                )
+            end,
+            case when items is not null then 'l.item_id = any($3)' else 'true' end, depth, pool
+        ) into chunk_ids, scores, looked_at using c, states, items;
+        exit when cardinality(chunk_ids) = pool or looked_at < depth or looked_at is null;
+        depth := depth * 16;
+    end loop;
 
     select coalesce(sum(idf * 2.2), 0) into bound
     from unnest((q).idfs) with ordinality as i (idf, number) where number > candidates;

@@ -92,7 +92,7 @@ def test_a_memory_is_stored_with_all_that_was_said_of_it(server: Server, org: Or
     stored = server.call("get_item", org.owner, {"id": item})
 
     created = stored.pop("created_at")
-    assert stored.pop("updated_at") == created
+    assert stored.pop("updated_at") == stored.pop("validated_at") == created
     assert created.endswith("Z")
     assert stored == {
         "id": item,
