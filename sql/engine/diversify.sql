@@ -1,5 +1,5 @@
--- Diversification: maximal marginal relevance (Carbonell and Goldstein 1998) over the best candidates, after strength, so
--- that the strongest cannot crowd out what lies beside them.
+-- Diversification: maximal marginal relevance (Carbonell and Goldstein 1998) over the best candidates, after strength,
+-- so that the strongest cannot crowd out what lies beside them.
 
 -- ranked  best first; those with a cut are passed over
 -- lambda  1: by score alone; less: the more a candidate resembles what was picked, the less it counts

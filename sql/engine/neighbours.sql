@@ -13,8 +13,8 @@ returns uuid language sql stable parallel safe as $$
     end
 $$;
 
--- The chunks around given ones, these included: distance 0 is given, 1 or 2 are neighbours (candidates themselves), 3 or
--- 4 are the neighbours' neighbours (their words count for those at 1 or 2). Rows of another state are no neighbours.
+-- The chunks around given ones, these included: distance 0 is given, 1 or 2 are neighbours (candidates themselves), 3
+-- or 4 are the neighbours' neighbours (their words count for those at 1 or 2). Rows of another state are no neighbours.
 create or replace function engine.around(chunk_ids bigint[])
 returns table (chunk_id bigint, distance int) language sql stable as $$
     select n.chunk_id, min(n.distance)::int

@@ -139,7 +139,10 @@ returns jsonb language sql immutable parallel safe as $$
         when mode in ('lexical', 'substring') and (laid ->> 'keyword_weight')::float8 = 0
             then jsonb_build_object('keyword_weight', laid -> 'vector_weight')
         when mode = 'vector' and (laid ->> 'vector_weight')::float8 = 0
-            then jsonb_build_object('vector_weight', laid -> 'keyword_weight')
+            -- of the attributes' too, since there are no words that these could match
+            then jsonb_build_object('vector_weight', case
+                when (laid ->> 'keyword_weight')::float8 = 0 then laid -> 'metadata_weight' else laid -> 'keyword_weight'
+            end)
         else '{}'
     end
     from (select (knobs - 'modes') || coalesce(knobs -> 'modes' -> mode, '{}') as laid) as k

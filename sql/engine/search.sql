@@ -93,8 +93,8 @@ $$;
 -- keyword_ids, vector_ids   chunks that the legs send
 -- items           only these, or null for all
 -- Returns a candidate for each item that the legs found, or that lies beside what they found, best first; those that
--- fall out say why in cut. What it reads it reads by primary key, so one plan serves all calls, in the order in which the
--- joins are written; to plan it anew would take longer than to run it.
+-- fall out say why in cut. What it reads it reads by primary key, so one plan serves all calls, in the order in which
+-- the joins are written; to plan it anew would take longer than to run it.
 create or replace function engine.rank_items(
     c engine.caller, asked text, q engine.query_terms, query @extschema:vector@.halfvec, model smallint, mode text,
     states text[], items uuid[], knobs jsonb, keyword_ids bigint[], vector_ids bigint[]

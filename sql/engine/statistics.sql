@@ -1,5 +1,5 @@
--- Statistics of large partitions (org and user scope), which searches use instead of counting; made by a job, of what is
--- active. They are as old as the last run: a partition is counted again when its size has changed by a twentieth.
+-- Statistics of large partitions (org and user scope), which searches use instead of counting; made by a job, of what
+-- is active. They are as old as the last run: a partition is counted again when its size has changed by a twentieth.
 
 -- partition_size  partitions with more chunks have statistics
 -- frequent        terms that stand in at least so many chunks have their number kept

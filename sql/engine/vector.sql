@@ -51,9 +51,9 @@ $$;
 -- items       only these, or null for all
 -- threshold   weakest similarity that enters, 0..1
 -- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better. In a large org the index scan
--- goes on until enough rows are visible (iterative scan). Rows of a small one, and given items, are compared one by one:
--- that misses nothing, and up to some thousand rows it takes less time than the index, which has to pass over the rows
--- of others.
+-- goes on until enough rows are visible (iterative scan). Rows of a small one, and given items, are compared one by
+-- one: that misses nothing, and up to some thousand rows it takes less time than the index, which has to pass over the
+-- rows of others.
 create or replace function engine.vector_leg(
     c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], items uuid[],
     threshold float8, candidates int

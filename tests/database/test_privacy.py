@@ -1,6 +1,6 @@
 """Who sees what: every caller against every item, on every path that reads or writes, and each layer by itself."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -365,6 +365,106 @@ def test_rows_of_a_hidden_client_change_no_answer(server: Server, org: Org) -> N
     assert [_answers(server, member), _answers(server, agent)] == before
 
 
+# Neighbours lend their words, hidden ones do not
+
+
+def _chat(position: int) -> dict[str, Any]:
+    return {"conversation": {"id": "chat", "position": position}}
+
+
+def _say_hidden(org: Org, other: Org, speaker: Caller, kind: str, text: str, position: int) -> str:
+    """A turn of the same conversation that the readers of its shared turns may not see, or not find."""
+    server, turn = org.server, {"conversation_id": "chat", "conversation_position": position}
+    by_api: dict[str, tuple[Caller, dict[str, Any]]] = {
+        "private": (speaker, {"private": True}),
+        "client": (org.owner, {"client": "north"}),
+        "deal": (org.owner, {"deal": "north-one"}),
+        "other org": (other.owner, {}),
+    }
+    if kind in by_api:
+        caller, fields = by_api[kind]
+        return write_one(server, caller, text, one_hot(1, 2), **fields, **_chat(position))
+    if kind == "agent":
+        agent = server.value("select id::text from almagest.agents where slug = 'assigned'")
+        return org.item(text, one_hot(1, 2), agents=[agent], **turn)
+    return org.item(text, one_hot(1, 2), state=kind, **turn)
+
+
+def _sequences(server: Server, items: Sequence[str]) -> set[Any]:
+    return set(server.rows("select sequence, state from almagest.lexical where item_id = any(%s::uuid[])", list(items)))
+
+
+def _windows(server: Server, items: Sequence[str]) -> list[Any]:
+    """(item, distance, score, matched) of what lies around items, for words that hidden turns hold."""
+    return server.rows(
+        "with near as materialized ("
+        " select n.* from engine.around(array("
+        "  select k.id from almagest.chunks as k where k.item_id = any(%s::uuid[]))) as n"
+        "), wanted as (select row("
+        " '{secret,gateway}', '{secret,gateway}'::tsquery[], '{2,2}', '{1.5,1}', 10, 4, 'live'"
+        ")::engine.query_terms as q)"
+        " select k.item_id::text, n.distance, w.score, w.matched from near as n"
+        " join almagest.chunks as k on k.id = n.chunk_id"
+        " left join (wanted cross join lateral engine.windowed_scores("
+        "  wanted.q, array(select a.chunk_id from near as a order by a.chunk_id),"
+        "  array(select a.distance from near as a order by a.chunk_id), engine.default_knobs()"
+        " ) as w) on w.chunk_id = n.chunk_id order by 1",
+        list(items),
+    )
+
+
+def _say_shared(server: Server, caller: Caller) -> list[str]:
+    """Four turns, with a place for another after each."""
+    return [write_one(server, caller, f"the gateway is down {n}", one_hot(n), **_chat(2 * n)) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    "kind", ["private", "client", "deal", "agent", "other org", "provisional", "revoked", "archived"]
+)
+def test_a_hidden_turn_lends_no_words(server: Server, org: Org, kind: str) -> None:
+    """P3, P6: who may see a turn is part of the sequence that it stands in, and so is whether it is there."""
+    org.client("north")
+    org.deal("north-one", "north")
+    org.agent("assigned")
+    member, other = org.member(), Org(server, "other")
+    turns = _say_shared(server, member)
+    before = (_windows(server, turns), _answers(server, member))
+    assert len(_sequences(server, turns)) == 1
+
+    speaker = org.member()
+    hidden = [_say_hidden(org, other, speaker, kind, f"secret gateway {n}", 2 * n + 1) for n in range(4)]
+
+    assert (_windows(server, turns), _answers(server, member)) == before
+    assert not _sequences(server, turns) & _sequences(server, hidden)
+    assert {row[0] for row in _windows(server, turns)} == set(turns)
+    assert {row[0] for row in _windows(server, hidden)} == set(hidden)
+
+
+@pytest.mark.parametrize("vector", [None, one_hot(1, 2)])
+def test_a_hidden_turn_lends_no_words_to_those_who_see_it_either(server: Server, org: Org, vector: Any) -> None:
+    """A caller's private turn beside a shared one is found by its own words alone."""
+    member = org.member()
+    turns = _say_shared(server, member)
+    own = write_one(server, member, "a secret", one_hot(1, 2), private=True, **_chat(1))
+    answer = search(server, member, "secret", vector)
+
+    assert ids(answer)[0] == own
+    assert all(result["scores"]["keyword"] == 0 for result in answer["results"] if result["id"] in turns)
+
+
+def test_a_visible_turn_lends_its_words(server: Server, org: Org) -> None:
+    """So that the tests above would notice."""
+    turns = _say_shared(server, org.owner)
+    before = {row[0]: row[2] for row in _windows(server, turns)}
+    said = write_one(server, org.owner, "a secret of the gateway", one_hot(9), **_chat(1))
+    after = {row[0]: row[2] for row in _windows(server, turns)}
+
+    assert set(after) == {*turns, said}
+    assert after[turns[0]] > before[turns[0]]
+    assert after[turns[1]] > before[turns[1]]
+    assert set(ids(search(server, org.owner, "secret"))) > {said, turns[0], turns[1]}
+
+
 # Deduplication stays within a scope
 
 
@@ -509,37 +609,92 @@ def _as_engine(server: Server, who: Who, query: str, *parameters: object) -> lis
     )
 
 
+_STATES = ["active", "archived"]
+_TERMS = "engine.weigh_terms(c, engine.query_terms(%s), %s)"
+_KEYWORD_LEG = f"engine.keyword_leg(c, {_TERMS}, %s, {{items}}, engine.default_knobs(), 100)"
+_VECTOR_LEG = "engine.vector_leg(c, engine.parse_vector(%s), engine.model_id(%s), %s, {items}, 0.2, 50)"
+# As a filter that lets everything through, hidden items too.
+_ALL_ITEMS = "(select array_agg(every.id) from almagest.items as every)"
+
+
+def _keyword_leg(server: Server, who: Who, item: Item, items: str) -> bool:
+    """Whether a chunk of the item is among those that the leg sends."""
+    query = (
+        f"select k.item_id::text from {_KEYWORD_LEG.format(items=items)} as leg"
+        " join almagest.chunks as k on k.id = any(leg.chunk_ids)"
+    )
+    return item.id in _as_engine(server, who, query, item.word, _STATES, _STATES)
+
+
 def keyword_leg(server: Server, who: Who, item: Item) -> bool:
-    query = "select item_id::text from engine.keyword_leg(c, engine.query_terms(%s), %s, '{}', 0.75)"
-    return item.id in _as_engine(server, who, query, item.word, ["active", "archived"])
+    return _keyword_leg(server, who, item, "null")
+
+
+def filtered_keyword_leg(server: Server, who: Who, item: Item) -> bool:
+    return _keyword_leg(server, who, item, _ALL_ITEMS)
+
+
+def pruned_keyword_leg(server: Server, who: Who, item: Item) -> bool:
+    """As in a large org: by the word index."""
+    query = (
+        "select k.item_id::text"
+        " from (select (q.terms, q.queries, q.documents, q.idfs, 1e6, q.average_length, q.counted)::engine.query_terms"
+        f" as q from {_TERMS} as q where q.terms is not null) as large"
+        " cross join lateral engine.best_by_keywords(c, large.q, %s, null, engine.default_knobs(), 100, 1) as leg"
+        " join almagest.chunks as k on k.id = any(leg.chunk_ids)"
+    )
+    return item.id in _as_engine(server, who, query, item.word, _STATES, _STATES)
+
+
+def weigh_terms(server: Server, who: Who, item: Item) -> bool:
+    """The word is in one item alone: where that is hidden, it counts for nothing."""
+    [counts] = _as_engine(server, who, f"select q.documents from {_TERMS} as q", item.word, _STATES)
+    return counts is not None
+
+
+def _vector_leg(server: Server, who: Who, item: Item, items: str) -> bool:
+    query = (
+        f"select k.item_id::text from {_VECTOR_LEG.format(items=items)} as leg"
+        " join almagest.chunks as k on k.id = leg.chunk_id"
+    )
+    return item.id in _as_engine(server, who, query, literal(item.vector), MODEL, _STATES)
 
 
 def vector_leg(server: Server, who: Who, item: Item) -> bool:
-    query = (
-        "select item_id::text from engine.vector_leg("
-        "c, engine.parse_vector(%s), engine.model_id(%s), %s, '{}', 0.2, 50)"
-    )
-    return item.id in _as_engine(server, who, query, literal(item.vector), MODEL, ["active", "archived"])
+    return _vector_leg(server, who, item, "null")
 
 
 def filtered_vector_leg(server: Server, who: Who, item: Item) -> bool:
-    query = (
-        "select item_id::text from engine.vector_leg(c, engine.parse_vector(%s), engine.model_id(%s), %s,"
-        """ '{"kind": ["memory"]}', 0.2, 50)"""
-    )
-    return item.id in _as_engine(server, who, query, literal(item.vector), MODEL, ["active", "archived"])
+    return _vector_leg(server, who, item, _ALL_ITEMS)
+
+
+def matching_items(server: Server, who: Who, item: Item) -> bool:
+    """A filter takes items of any state; that is the legs' to look at."""
+    query = """select m.id::text from engine.matching_items(c, '{"kind": ["memory"]}') as m (id)"""
+    return item.state in _STATES and item.id in _as_engine(server, who, query)
 
 
 def rank_items(server: Server, who: Who, item: Item) -> bool:
+    """Handed every chunk there is, as if the legs had let them slip through."""
     query = (
-        "select item_id::text from engine.rank_items(c, engine.query_terms(%s), engine.parse_vector(%s),"
-        " engine.model_id(%s), 'hybrid', %s, '{}', engine.default_knobs(), 100)"
+        f"select r.item_id::text from {_TERMS} as q cross join lateral engine.rank_items("
+        "c, %s, q, engine.parse_vector(%s), engine.model_id(%s), 'hybrid', %s, null, engine.default_knobs(),"
+        " array(select k.id from almagest.chunks as k), '{}') as r"
     )
-    found = _as_engine(server, who, query, item.word, literal(item.vector), MODEL, ["active", "archived"])
-    return item.id in found
+    parameters = (item.word, _STATES, item.word, literal(item.vector), MODEL, _STATES)
+    return item.id in _as_engine(server, who, query, *parameters)
 
 
-FIRST_LAYER = [keyword_leg, vector_leg, filtered_vector_leg, rank_items]
+FIRST_LAYER = [
+    keyword_leg,
+    filtered_keyword_leg,
+    pruned_keyword_leg,
+    weigh_terms,
+    vector_leg,
+    filtered_vector_leg,
+    matching_items,
+    rank_items,
+]
 
 
 def first_layer(world: World, look: Callable[[Server, Who, Item], bool]) -> list[str]:
@@ -584,9 +739,9 @@ _SEES_ALL = (
 
 def read_results(server: Server, who: Who | None, item: Item) -> bool:
     [chunk] = server.rows("select min(id) from almagest.chunks where item_id = %s", item.id)
-    ranked = [{"place": 1, "item_id": item.id, "chunk_id": chunk, "hybrid": 1, "strength": 1, "final": 1}]
+    candidate = "(%s, %s, 1, 1, 1, 1, '{}', 1, 'high', 1, 1, null)::engine.candidate"
     with _entered(server, who):
-        return server.value("select engine.read_results(%s, engine.default_knobs())", Jsonb(ranked)) != []
+        return server.value(f"select engine.read_results(array[{candidate}])", chunk, item.id) != []
 
 
 def read_item(server: Server, who: Who | None, item: Item) -> bool:

@@ -1,4 +1,4 @@
-"""Statistics of large partitions: the same numbers as counting, of each scope by itself, made again when sizes change."""
+"""Statistics of large partitions: what counting gives, of each scope by itself, made again when it ages."""
 
 from tests.database.support import Org, Server, search, write_one
 
