@@ -349,43 +349,64 @@ def test_term_frequency_is_exact_up_to_255(shared: Server) -> None:
 
 
 def bm25(
-    server: Server, org: str, terms: Sequence[str], *, b: float, states: Sequence[str] = ("active",)
+    server: Server,
+    org: str,
+    terms: Sequence[str],
+    *,
+    b: float,
+    message_b: float,
+    states: Sequence[str] = ("active",),
 ) -> dict[Any, float]:
-    """Chunk ids and scores by the textbook, from the stored terms alone."""
+    """Chunk ids and scores by the textbook, from the stored terms alone: of each item the best, of two the later."""
     rows = server.rows(
-        "select l.chunk_id, l.length, array(select lexeme from unnest(l.terms)),"
+        "select l.chunk_id, l.item_id, l.sequence <> l.item_id, l.length, array(select lexeme from unnest(l.terms)),"
         " array(select cardinality(positions) from unnest(l.terms))"
         " from almagest.lexical as l where l.org_id = %s and l.state = any(%s)",
         *(org, list(states)),
     )
-    documents = {chunk: dict(zip(lexemes, counts, strict=True)) for chunk, _, lexemes, counts in rows}
-    lengths = {chunk: length for chunk, length, _, _ in rows}
-    for chunk, counts in documents.items():
-        assert lengths[chunk] == sum(counts.values())
-    if not documents:
+    if not rows:
         return {}
-    average = sum(lengths.values()) / len(lengths)
+    average = sum(length for _, _, _, length, *_ in rows) / len(rows)
+    documents = []
+    for chunk, item, message, length, lexemes, counts in rows:
+        assert length == sum(counts)
+        share = message_b if message else b
+        norm = 1 - share + share * length / average
+        documents.append((chunk, item, norm, dict(zip(lexemes, counts, strict=True))))
     scores: dict[Any, float] = {}
     for term in terms:
-        holding = [chunk for chunk, counts in documents.items() if term in counts]
+        holding = [document for document in documents if term in document[3]]
         idf = math.log(1 + (len(documents) - len(holding) + 0.5) / (len(holding) + 0.5))
-        for chunk in holding:
-            frequency = documents[chunk][term]
-            norm = 1 - b + b * lengths[chunk] / average
+        for chunk, _, norm, counts in holding:
+            frequency = counts[term]
             scores[chunk] = scores.get(chunk, 0.0) + idf * frequency * (1.2 + 1) / (frequency + 1.2 * norm)
-    return scores
+    best: dict[Any, Any] = {}
+    for chunk, item, *_ in documents:
+        if chunk in scores and (item not in best or (scores[chunk], chunk) > (scores[best[item]], best[item])):
+            best[item] = chunk
+    return {chunk: scores[chunk] for chunk in best.values()}
 
 
 def keyword_leg(
-    server: Server, org: Org, terms: Sequence[str], *, b: float, states: Sequence[str] = ("active",)
-) -> Any:
-    return dict(
-        server.rows(
-            "select found.chunk_id, found.score from engine.resolve_caller(%s) as c"
-            " cross join lateral engine.keyword_leg(c, %s::text[], %s, '{}', %s::float8) as found",
-            *(Jsonb(org.owner), list(terms), list(states), b),
-        )
+    server: Server,
+    org: Org,
+    terms: Sequence[str],
+    *,
+    b: float,
+    message_b: float,
+    states: Sequence[str] = ("active",),
+) -> dict[Any, float]:
+    """Chunk ids and scores of the leg that prunes nothing."""
+    knobs = {"exhaustive": True, "length_normalisation": b, "message_length_normalisation": message_b}
+    [(chunks, scores, exact)] = server.rows(
+        "select leg.* from engine.resolve_caller(%s) as c"
+        " cross join lateral engine.weigh_terms(c, %s::text[], %s) as q"
+        " cross join lateral engine.keyword_leg(c, q, %s, null, engine.default_knobs() || %s, 1000) as leg",
+        *(Jsonb(org.owner), list(terms), list(states), list(states), Jsonb(knobs)),
     )
+    assert exact
+    assert (scores or []) == sorted(scores or [], reverse=True)
+    return dict(zip(chunks or [], scores or [], strict=True))
 
 
 WORDS = ["deploy", "rollback", "gateway", "token", "cache", "queue", "SID-48", "v1.2", "漢字", "a_b", "retry", "shard"]
@@ -395,10 +416,11 @@ def _assert_same(server: Server, org: Org, rng: random.Random) -> None:
     for _ in range(6):
         query = " ".join(rng.choices([*WORDS, "absent"], k=rng.randint(1, 6)))
         terms = query_terms(server, query)
-        for b in (0.0, 0.3, 0.75, 1.0):
+        for b, message_b in ((0.0, 1.0), (0.3, 0.3), (0.75, 0.2), (1.0, 0.0)):
             for states in (("active",), ("active", "archived")):
-                expected = bm25(server, org.id, terms, b=b, states=states)
-                assert keyword_leg(server, org, terms, b=b, states=states) == pytest.approx(expected, abs=1e-6)
+                how: dict[str, Any] = {"b": b, "message_b": message_b, "states": states}
+                expected = bm25(server, org.id, terms, **how)
+                assert keyword_leg(server, org, terms, **how) == pytest.approx(expected, abs=1e-6)
 
 
 def _text(rng: random.Random, unique: int) -> str:
@@ -419,6 +441,8 @@ def test_the_keyword_leg_is_bm25(server: Server, org: Org, seed: int) -> None:
         fields: dict[str, Any] = {"chunks": chunks_of(parts, [None] * len(parts))}
         if rng.random() < 0.3:
             fields |= {"title": rng.choice(WORDS), "tags": rng.sample(WORDS, k=2)}
+        if rng.random() < 0.5:
+            fields |= {"conversation": {"id": f"chat {number % 3}", "position": number}}
         items.append(write_one(server, org.owner, content, **fields))
     _assert_same(server, org, rng)
 
@@ -451,4 +475,77 @@ def test_a_query_of_many_terms_is_scored_by_all_of_them(server: Server, org: Org
     terms = query_terms(server, " ".join(words))
 
     assert len(terms) == 64
-    assert keyword_leg(server, org, terms, b=0.75) == pytest.approx(bm25(server, org.id, terms, b=0.75), abs=1e-6)
+    expected = bm25(server, org.id, terms, b=0.75, message_b=0.2)
+    assert keyword_leg(server, org, terms, b=0.75, message_b=0.2) == pytest.approx(expected, abs=1e-6)
+
+
+# Pruning
+
+
+def _best(server: Server, org: Org, terms: Sequence[str], pool: int, budget: int | None) -> Any:
+    """Chunks, scores and whether these are proved, as in an org so large that the word index is used."""
+    [row] = server.rows(
+        "select best.* from engine.resolve_caller(%s) as c"
+        " cross join lateral engine.weigh_terms(c, %s::text[], '{active}') as q"
+        " cross join lateral (select (q.terms, q.queries, q.documents, q.idfs, 1e6, q.average_length, q.counted)"
+        "  ::engine.query_terms as q) as large"
+        " cross join lateral engine.best_by_keywords(c, large.q, '{active}', null, engine.default_knobs(), %s, %s)"
+        " as best",
+        *(Jsonb(org.owner), list(terms), pool, budget),
+    )
+    return row
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_pruning_proves_is_what_reading_all_finds(server: Server, org: Org, seed: int) -> None:
+    """On random small corpora of common and rare words, whatever the budget."""
+    rng = random.Random(seed)  # noqa: S311
+    weights = [2.0**-place for place in range(len(WORDS))]
+    memories = []
+    for number in range(60):
+        texts = [
+            " ".join([*rng.choices(WORDS, weights, k=rng.randint(1, 12)), f"n{number}x{part}"])
+            for part in range(rng.choice([1, 1, 1, 4]))
+        ]
+        turn = {"conversation": {"id": f"chat {number % 5}", "position": number}} if number % 3 else {}
+        memories.append(memory("".join(texts), chunks=chunks_of(texts, [None] * len(texts)), **turn))
+    write(server, org.owner, *memories)
+
+    proved = {True: 0, False: 0}
+    for _ in range(25):
+        terms = query_terms(server, " ".join(rng.sample(WORDS, k=rng.randint(2, 6))))
+        held = sum(_documents(server, org, terms))
+        if not held:
+            continue
+        for pool in (1, 3, 10):
+            chunks, scores, exact = _best(server, org, terms, pool, None)
+            assert exact
+            for budget in (1, 5, 20, 60, 1000):
+                found, found_scores, found_exact = _best(server, org, terms, pool, budget)
+                proved[found_exact] += budget < held
+                if found_exact:
+                    assert (found, found_scores) == (chunks, pytest.approx(scores, abs=1e-9))
+    # Both happen, so the test says something.
+    assert min(proved.values()) > 0
+
+
+def _documents(server: Server, org: Org, terms: Sequence[str]) -> list[float]:
+    """How many chunks hold each of the terms that any holds."""
+    documents = server.value(
+        "select q.documents from engine.resolve_caller(%s) as c"
+        " cross join lateral engine.weigh_terms(c, %s::text[], '{active}') as q",
+        *(Jsonb(org.owner), list(terms)),
+    )
+    return list(documents or [])
+
+
+def test_a_long_document_leaves_room_for_others(server: Server, org: Org) -> None:
+    """Its chunks are better than all others, and more than are looked at first."""
+    parts = [f"gateway gateway {number} " for number in range(300)]
+    write_one(server, org.owner, "".join(parts), chunks=chunks_of(parts, [None] * 300))
+    write(server, org.owner, *(memory(f"a gateway in a longer text about the queue n{number}") for number in range(9)))
+    chunks, scores, exact = _best(server, org, ["gateway"], 5, None)
+
+    assert exact
+    assert len(chunks) == len(scores) == 5
+    assert server.value("select count(distinct item_id) from almagest.chunks where id = any(%s)", chunks) == 5

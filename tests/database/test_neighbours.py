@@ -1,0 +1,217 @@
+"""A chunk's score with the words around it, as a plain Python reference has it, after each kind of change."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.database.support import (
+    Org,
+    Server,
+    chunks_of,
+    digest,
+    ids,
+    memory,
+    search,
+    unique_key,
+    write,
+    write_one,
+)
+
+WORDS = ["deploy", "rollback", "gateway", "token", "cache", "queue"]
+KNOBS: dict[str, Any] = {
+    "neighbour_previous": 0.8,
+    "neighbour_next": 0.5,
+    "neighbour_two_away": 0.4,
+    "neighbour_slice": 0.3,
+    "message_keyword_scale": 30.0,
+    "keyword_scale": 10.0,
+    "length_normalisation": 0.75,
+    "message_length_normalisation": 0.2,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A chunk's own terms and its place, as stored."""
+
+    chunk: int
+    item: str
+    message: bool
+    length: int
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Query:
+    """What the engine knows of a query."""
+
+    idfs: dict[str, float]
+    average_length: float
+
+
+def _sequences(server: Server) -> list[list[Row]]:
+    """All rows by conversation or document, in order; worked out from the items themselves, not from the index."""
+    found: dict[Any, list[Row]] = {}
+    for key, chunk, item, message, length, lexemes, counts in server.rows(
+        "select coalesce(i.conversation_id || ' ' || coalesce(i.user_id::text, ''), i.id::text) || i.state,"
+        " l.chunk_id, i.id::text, i.conversation_id is not null, l.length,"
+        " array(select lexeme from unnest(l.terms)), array(select cardinality(positions) from unnest(l.terms))"
+        " from almagest.lexical as l join almagest.items as i on i.id = l.item_id"
+        " join almagest.chunks as k on k.id = l.chunk_id"
+        " order by coalesce(i.conversation_position, k.position), l.chunk_id"
+    ):
+        found.setdefault(key, []).append(Row(chunk, item, message, length, dict(zip(lexemes, counts, strict=True))))
+    return list(found.values())
+
+
+def _reference(sequences: list[list[Row]], query: Query) -> dict[int, tuple[float, float]]:
+    """Scores and matched shares by chunk."""
+    found = {}
+    for rows in sequences:
+        for place, row in enumerate(rows):
+            shares = (
+                {-2: KNOBS["neighbour_two_away"], -1: KNOBS["neighbour_previous"], 0: 1.0}
+                | {1: KNOBS["neighbour_next"], 2: KNOBS["neighbour_two_away"]}
+                if row.message
+                else {-1: KNOBS["neighbour_slice"], 0: 1.0, 1: KNOBS["neighbour_slice"]}
+            )
+            kind = "message_" if row.message else ""
+            b, scale = KNOBS[f"{kind}length_normalisation"], KNOBS[f"{kind}keyword_scale"]
+            k = 1.2 * (1 - b + b * row.length / query.average_length)
+            total = held = 0.0
+            for term, idf in query.idfs.items():
+                frequency = sum(
+                    share * rows[place + step].counts.get(term, 0)
+                    for step, share in shares.items()
+                    if 0 <= place + step < len(rows)
+                )
+                total += idf * 2.2 * frequency / (frequency + k)
+                held += idf if frequency else 0
+            found[row.chunk] = (total / (total + scale), held / sum(query.idfs.values()))
+    return found
+
+
+def _around(sequences: list[list[Row]], given: set[int]) -> dict[int, int]:
+    """Distances to the nearest of the given chunks."""
+    found: dict[int, int] = {}
+    for rows in sequences:
+        places = [place for place, row in enumerate(rows) if row.chunk in given]
+        for place, row in enumerate(rows):
+            distance = min((abs(place - other) for other in places), default=99)
+            if distance <= 4:
+                found[row.chunk] = distance
+    return found
+
+
+def _assert_same(server: Server, org: Org, rng: random.Random) -> None:
+    sequences = _sequences(server)
+    chunks = [row.chunk for rows in sequences for row in rows]
+    for _ in range(4):
+        terms = rng.sample(WORDS, k=rng.randint(1, 4))
+        given = set(rng.sample(chunks, k=min(len(chunks), rng.randint(1, 4))))
+        around = dict(server.rows("select * from engine.around(%s::bigint[])", sorted(given)))
+        assert around == _around(sequences, given)
+
+        [(known, idfs, average)] = server.rows(
+            "select q.terms, q.idfs, q.average_length from engine.resolve_caller(%s) as c"
+            " cross join lateral engine.weigh_terms(c, (select engine.query_terms(%s)), '{active}') as q",
+            *(Jsonb(org.owner), " ".join(terms)),
+        )
+        if not known:
+            continue
+        scored = {
+            chunk: (score, matched)
+            for chunk, score, matched in server.rows(
+                "select w.* from engine.resolve_caller(%s) as c"
+                " cross join lateral engine.weigh_terms(c, (select engine.query_terms(%s)), '{active}') as q"
+                " cross join lateral engine.windowed_scores("
+                "  q, %s::bigint[], %s::int[], engine.default_knobs() || %s) as w",
+                *(Jsonb(org.owner), " ".join(terms), list(around), list(around.values()), Jsonb(KNOBS)),
+            )
+        }
+        expected = _reference(sequences, Query(dict(zip(known, idfs, strict=True)), average))
+        assert set(scored) == {chunk for chunk, distance in around.items() if distance <= 2}
+        for chunk, pair in scored.items():
+            assert pair == pytest.approx(expected[chunk], abs=1e-6)
+
+
+def _text(rng: random.Random, unique: int) -> str:
+    return " ".join([*rng.choices(WORDS, k=rng.randint(1, 6)), f"n{unique}x"])
+
+
+def _change(server: Server, org: Org, rng: random.Random, what: str, item: str, number: int) -> None:
+    """One change in the middle of a conversation."""
+    request: dict[str, Any] = {"id": item, "idempotency": unique_key()}
+    if what == "append":
+        position = server.value("select conversation_position from almagest.items where id = %s", item)
+        turn = {"conversation": {"id": "chat", "position": position + 1}}
+        write_one(server, org.owner, _text(rng, number), **turn)
+    elif what == "edit":
+        parts = [_text(rng, number), _text(rng, number + 1)]
+        content = "".join(parts)
+        version = server.value("select version from almagest.items where id = %s", item)
+        request |= {"version": version, "changes": {"content": content}, "content_hash": digest(content)}
+        server.call("update_item", org.owner, request | {"chunks": chunks_of(parts, [None, None])})
+    else:
+        server.call(f"{what}_item", org.owner, request)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_window_is_as_the_conversation_stands(server: Server, org: Org, seed: int) -> None:
+    """Right after an append, an edit, an archive, a restore and an erasure in the middle."""
+    rng = random.Random(seed)  # noqa: S311
+    turns = [
+        memory(_text(rng, n), conversation={"id": "chat", "position": 10 * n}, private=n % 7 == 6) for n in range(14)
+    ]
+    items = [result["id"] for result in write(server, org.owner, *turns)]
+    write(
+        server, org.owner, *(memory(_text(rng, 100 + n), conversation={"id": "talk", "position": n}) for n in range(5))
+    )
+    parts = [_text(rng, 200 + n) for n in range(7)]
+    write_one(server, org.owner, "".join(parts), chunks=chunks_of(parts, [None] * 7))
+    _assert_same(server, org, rng)
+
+    steps = ["append", "edit", "archive", "restore", "erase", *rng.choices(["append", "edit", "archive", "erase"], k=4)]
+    for number, what in enumerate(steps):
+        there = server.rows(
+            "select id::text from almagest.items where state = %s and id = any(%s::uuid[]) order by id",
+            *("archived" if what == "restore" else "active", items),
+        )
+        _change(server, org, rng, what, rng.choice(there), 300 + 10 * number)
+        _assert_same(server, org, rng)
+
+
+def test_the_next_search_shows_a_change_in_the_middle(server: Server, org: Org) -> None:
+    """An answer is found by what was said before it, as far as that is near."""
+
+    def say(text: str, position: int) -> str:
+        return write_one(server, org.owner, text, conversation={"id": "chat", "position": position})
+
+    def found() -> set[str]:
+        return set(ids(search(server, org.owner, "zebra")))
+
+    def change(name: str, item: str) -> None:
+        server.call(name, org.owner, {"id": item, "idempotency": unique_key()})
+
+    question = say("Where did the zebra go?", 1)
+    answer = say("To the river.", 5)
+    assert found() == {question, answer}
+    first, second = say("Let me think.", 2), say("One moment.", 3)
+    assert found() == {question, first, second}
+    change("archive_item", first)
+    assert found() == {question, second, answer}
+    change("restore_item", first)
+    assert found() == {question, first, second}
+    change("erase_item", second)
+    assert found() == {question, first, answer}
+    text = "A zebra, of all things."
+    request = {"id": first, "version": 1, "changes": {"content": text}, "content_hash": digest(text)}
+    request |= {"chunks": chunks_of([text], [None]), "idempotency": unique_key()}
+    server.call("update_item", org.owner, request)
+    change("archive_item", question)
+    assert found() == {first, answer}
+    change("erase_item", first)
+    assert found() == set()
