@@ -33,8 +33,8 @@ cut as (
     returning *
 ),
 terms as (
-    insert into almagest.lexical (chunk_id, item_id, org_id, state, kind, tokeniser, length, terms)
-    select id, item_id, org_id, 'active', 'memory', 1, engine.term_count(own), setweight(own, 'A')
+    insert into almagest.lexical (chunk_id, item_id, org_id, state, kind, sequence, place, tokeniser, length, terms)
+    select id, item_id, org_id, 'active', 'memory', item_id, 0, 1, engine.term_count(own), setweight(own, 'A')
     from cut cross join lateral (select engine.tokenise(cut.text) as own offset 0) as t
 )
 insert into almagest.embeddings (chunk_id, model_id, item_id, org_id, state, vector)
@@ -109,10 +109,29 @@ def test_terms_come_from_the_word_index(crowd: Crowd) -> None:
     """S7: also a term that nearly every document has."""
     for query in ("rare17x", "common1x common2x rare17x rare18x"):
         plans = crowd.plans(crowd.large, {"query": query})
-        [plan] = [plan for plan in plans if "with keyword_hits" in plan]
-        matched = plan[plan.index("CTE matched") : plan.index("CTE weighed") if "CTE weighed" in plan else None]
-        assert "Bitmap Index Scan on lexical_terms" in matched
-        assert "Seq Scan on lexical" not in matched
+        best = [plan for plan in plans if "as first_of_item" in plan]
+        counts = [plan for plan in plans if "limit most" in plan and "@@" in plan]
+        assert best
+        assert counts
+        for plan in best + counts:
+            assert "Bitmap Index Scan on lexical_terms" in plan
+            assert "Seq Scan on lexical" not in plan
+
+
+def test_neighbours_come_from_the_sequence_index(crowd: Crowd) -> None:
+    plans = crowd.plans(crowd.large, {"query": "common1x rare17x", "embedding": literal(_vector())})
+    [plan] = [plan for plan in plans if "from engine.around(" in plan]
+    assert "lexical_sequence" in plan
+    assert "Seq Scan on lexical" not in plan
+
+
+def test_candidates_are_read_by_their_keys(crowd: Crowd) -> None:
+    """However large the org, the ranking reads no more than its candidates."""
+    plans = crowd.plans(crowd.large, {"query": "common1x rare17x", "embedding": literal(_vector())})
+    ranking = [plan for plan in plans if "with windows as materialized" in plan or "with counted as" in plan]
+    assert len(ranking) >= 2
+    for plan in ranking:
+        assert not re.findall(r"Seq Scan on (?:lexical|embeddings|items|chunks|strength_signals)\b", plan)
 
 
 def test_visibility_is_in_the_scans_and_calls_no_function(crowd: Crowd) -> None:
@@ -128,7 +147,7 @@ def test_a_small_org_is_compared_exactly(crowd: Crowd) -> None:
     server, small = crowd.server, crowd.small
     server.rows(
         "insert into almagest.search_profiles (org_id, name, knobs) values (%s, 'user_search', %s)",
-        *(small.id, Jsonb({"vector_threshold": 0})),
+        *(small.id, Jsonb({"vector_threshold": 0, "mmr_lambda": 1})),
     )
     for _ in range(5):
         vector = _vector()
