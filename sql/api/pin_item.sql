@@ -1,6 +1,6 @@
--- Makes an item canon: in the prefix of every run, whole. A private pin is in the person's own runs only. What enters a
--- prefix speaks as its owner, so nobody pins what somebody else could then rewrite: people pin privately what is private
--- to them, and agents pin nothing.
+-- Makes an item canon: in the prefix of every run, whole. A private pin is in the person's own runs only. What enters
+-- a prefix speaks as its owner, so nobody pins what somebody else could then rewrite: people pin privately what is
+-- private to them, and agents pin nothing.
 --   request  {id, position, private, idempotency}
 --   returns  {id, pinned: true}
 --   errors   404 not_found, 403 forbidden (shared pins are for owners and admins, private ones for one's own private

@@ -11,8 +11,9 @@ $$;
 -- states   which item states take part
 -- filters  see engine.matching_items; '{}' for none
 -- b        length normalisation, 0..1
--- Returns every chunk that holds a term: score >= 0, higher is better, and which share of the query's idf it holds, 0..1.
--- Document frequencies are counted over what the caller may see, so that a hidden row's words do not show in a score.
+-- Returns every chunk that holds a term: score >= 0, higher is better, and which share of the query's idf it holds,
+-- 0..1. Document frequencies are counted over what the caller may see, so that a hidden row's words do not show in a
+-- score.
 -- Costs a bitmap scan a term.
 create or replace function engine.keyword_leg(
     c engine.caller, terms text[], states text[], filters jsonb, b float8

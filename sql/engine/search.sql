@@ -48,7 +48,8 @@ $$;
 -- terms, query, model, mode  what is asked, and which legs answer
 -- pool                       how many candidates each leg sends
 -- Returns the candidate items above the floor, best first, each with its best chunk and its scores (all 0..1, higher is
--- better; keyword and vector null where that leg did not run or has nothing to go by, metadata null where it has no weight).
+-- better; keyword and vector null where that leg did not run or has nothing to go by, metadata null where it has no
+-- weight).
 -- Planned for each call (with a generic plan one tenant's search has been seen to take 70 times as long), and alone so:
 -- under this setting every call of an SQL function that is not inlined is planned anew as well. Joined in the order in
 -- which it is written, since to look for a better one takes as long as a small org's whole ranking.

@@ -77,9 +77,9 @@ begin
 end
 $$;
 
--- The same, for a change of what it says or whether it is there. Canon enters system prompts, so only those who answer
--- for the org change it: workspace items and what is pinned for all. What is pinned privately is changed by its owner in
--- person, not by an agent in their name.
+-- The same, for a change of what it says or whether it is there. Canon enters system prompts, so only those who
+-- answer for the org change it: workspace items and what is pinned for all. What is pinned privately is changed by its
+-- owner in person, not by an agent in their name.
 create or replace function engine.lock_item_for_change(c engine.caller, item uuid)
 returns almagest.items language plpgsql as $$
 declare
