@@ -256,6 +256,27 @@ begin
 end
 $$;
 
+-- The whole of api.archive_item and api.restore_item: brings an item into a state in which it may be already.
+create or replace function engine.move_item(c engine.caller, request jsonb, state text)
+returns jsonb language plpgsql as $$
+declare
+    answer jsonb := engine.recall_answer(c, request);
+    i almagest.items;
+begin
+    if answer is not null then
+        return answer;
+    end if;
+    i := engine.lock_item_for_change(c, (request ->> 'id')::uuid);
+    if i.state not in ('active', 'archived') then
+        perform engine.problem(409, 'wrong_state', format('An item that is %s is neither archived nor restored.', i.state));
+    end if;
+    if i.state <> state then
+        i := engine.set_state(c, i, state);
+    end if;
+    return engine.remember_answer(c, request, jsonb_build_object('id', i.id, 'state', i.state, 'version', i.version));
+end
+$$;
+
 -- request: {id, version, changes, content_hash?, chunks?, model?}; see api.update_item.
 create or replace function engine.update_item(c engine.caller, request jsonb)
 returns almagest.items language plpgsql as $$
