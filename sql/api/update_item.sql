@@ -6,8 +6,9 @@
 --   errors   404 not_found, 409 version_conflict, 409 duplicate, 409 idempotency_conflict, 422 unknown_type,
 --            cannot_be_private, invalid_vector, 403 forbidden (canon, and what is evergreen for all, is for
 --            owners and admins)
+-- PostgREST sets the statement timeout for the whole transaction: a million characters take longer than a project's
+-- usual 8 s.
 create or replace function api.update_item(caller jsonb, request jsonb)
--- PostgREST sets this for the whole transaction: a million characters take longer than a project's usual 8 s
 returns jsonb language plpgsql security definer set search_path = '' set statement_timeout = '25s' as $$
 declare
     c engine.caller := engine.enter(caller);

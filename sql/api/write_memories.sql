@@ -5,8 +5,9 @@
 --   returns  {results: [{id, version, index_status, deduplicated} | {problem: {status, code, detail}}], replayed}
 --   errors   409 idempotency_conflict; atomic: 422 unknown_type, unknown_project, unknown_client, unknown_deal,
 --            deal_of_another_client, cannot_be_private, invalid_vector
+-- PostgREST sets the statement timeout for the whole transaction: a million characters take longer than a project's
+-- usual 8 s.
 create or replace function api.write_memories(caller jsonb, request jsonb)
--- PostgREST sets this for the whole transaction: a million characters take longer than a project's usual 8 s
 returns jsonb language plpgsql security definer set search_path = '' set statement_timeout = '25s' as $$
 declare
     c engine.caller := engine.enter(caller);

@@ -77,9 +77,9 @@ begin
 end
 $$;
 
--- The same, for a change of what it says or whether it is there. Canon enters system prompts, so only those who answer
--- for the org change it: workspace items and what is pinned for all. What is pinned privately is changed by its owner
--- in person, not by an agent in their name.
+-- The same, for a change of what it says or whether it is there. Canon enters system prompts, so only those who
+-- answer for the org change it: workspace items and what is pinned for all. What is pinned privately is changed by its
+-- owner in person, not by an agent in their name.
 create or replace function engine.lock_item_for_change(c engine.caller, item uuid)
 returns almagest.items language plpgsql as $$
 declare
@@ -253,6 +253,27 @@ begin
         perform engine.audit(c, moved, 'restored');
     end if;
     return moved;
+end
+$$;
+
+-- The whole of api.archive_item and api.restore_item: brings an item into a state in which it may be already.
+create or replace function engine.move_item(c engine.caller, request jsonb, state text)
+returns jsonb language plpgsql as $$
+declare
+    answer jsonb := engine.recall_answer(c, request);
+    i almagest.items;
+begin
+    if answer is not null then
+        return answer;
+    end if;
+    i := engine.lock_item_for_change(c, (request ->> 'id')::uuid);
+    if i.state not in ('active', 'archived') then
+        perform engine.problem(409, 'wrong_state', format('An item that is %s is neither archived nor restored.', i.state));
+    end if;
+    if i.state <> state then
+        i := engine.set_state(c, i, state);
+    end if;
+    return engine.remember_answer(c, request, jsonb_build_object('id', i.id, 'state', i.state, 'version', i.version));
 end
 $$;
 
