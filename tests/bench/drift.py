@@ -30,7 +30,7 @@ ASKED = 30  # questions of each collection
 OWN_SIZES = (10, 200)
 SHARED_SIZES = (10_000, 100_000, 1_000_000)
 LONG = 12  # words, and a query counts as long
-K = 20
+K = 100
 
 
 @dataclass(frozen=True)
@@ -138,31 +138,40 @@ def _ask(connection: Connection, caller: Caller, case: Case) -> list[Result]:
 
 
 def _follow(results: dict[int, list[list[Result]]], relevant: bool) -> dict[int, dict[str, Any]]:
-    """For each size, of the best results that answer, or do not: classes, mean scores, and who keeps a class."""
-    best = {
-        size: [next((r for r in each if r.relevant == relevant), None) for each in asked]
-        for size, asked in results.items()
-    }
+    """For each size, of the best results that answer, or do not: classes, mean scores, and who keeps a class.
+
+    The last is asked of the same memories in all sizes: those that were the best in the smallest orgs.
+    """
+    best = {size: [_first(each, relevant) for each in asked] for size, asked in results.items()}
     report = {}
     for size, firsts in best.items():
         there = [first for first in firsts if first is not None]
-        pairs = [(a, b) for a, b in zip(best[OWN_SIZES[0]], firsts, strict=True) if a is not None and b is not None]
+        again = [
+            (first.relevance, now.relevance)
+            for first, asked in zip(best[OWN_SIZES[0]], results[size], strict=True)
+            for now in asked
+            if first is not None and now.source_ref == first.source_ref
+        ]
         report[size] = {
-            "found": len(there),
             "classes": {each: sum(first.relevance == each for first in there) for each in CLASSES},
             "scores": {
                 signal: round(mean(first.scores[signal] for first in there), 3)
                 for signal in SIGNALS
                 if there and all(signal in first.scores for first in there)
             },
-            "same_class": round(mean([a.relevance == b.relevance for a, b in pairs]), 3) if pairs else None,
+            "found_again": len(again),
+            "same_class": round(mean(before == now for before, now in again), 3) if again else None,
         }
     return report
 
 
+def _first(results: Sequence[Result], relevant: bool) -> Result | None:
+    return next((result for result in results if result.relevant == relevant), None)
+
+
 def _table(report: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> Table:
     """Classes as counts of high, standard and low; the share that keeps its class of the smallest org."""
-    table = Table("questions", "best", title="Drift: classes (high/standard/low), mean hybrid score, same class")
+    table = Table("questions", "best", title="high/standard/low, mean hybrid score, same class of how many")
     for size in next(iter(report.values()))["answers"]:
         table.add_column(f"{size:,}")
     for kind, sides in report.items():
@@ -170,7 +179,7 @@ def _table(report: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> Table:
             cells = []
             for each in sizes.values():
                 counts = "/".join(str(count) for count in each["classes"].values())
-                same = "" if each["same_class"] is None else f" {each['same_class']:.2f}"
-                cells.append(f"{counts} {each['scores'].get('hybrid', 0):.2f}{same}")
+                same = "" if each["same_class"] is None else f", {each['same_class']:.2f} of {each['found_again']}"
+                cells.append(f"{counts}, {each['scores'].get('hybrid', 0):.2f}{same}")
             table.add_row(kind, side, *cells)
     return table
