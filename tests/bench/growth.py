@@ -30,7 +30,7 @@ def run(console: Console, reports: Path, scale: int) -> None:
     for size in [size for size in SIZES if size <= scale]:
         with cluster(CACHE / "cluster", console, speed.buffers(size)) as postgres:
             found[size] = _measure(postgres, size, base, console)
-    console.print(_table(found))
+    console.print(_times_table(found), _recall_table(found))
     plot = reports / "growth.png"
     left = leave(reports, "growth", {"seed": SEED, "sizes": found})
     _plot(found, plot)
@@ -80,15 +80,21 @@ def _first_ten(searcher: speed.Searcher, queries: Sequence[Query], knobs: Knobs)
     return [[result["id"] for result in answer["results"]] for answer in answers]
 
 
-def _table(found: dict[int, dict[str, Any]]) -> Table:
-    table = Table("chunks", *(f"{side} {p}" for side in SIDES for p in ("p50", "p95")), title="Growth, ms, all queries")
-    kinds: dict[str, float] = next((each["recall"] for each in found.values() if each["recall"]), {})
-    for kind in kinds:
-        table.add_column(f"recall, {kind}")
+def _times_table(found: dict[int, dict[str, Any]]) -> Table:
+    columns = [(side, percentile) for side in SIDES for percentile in ("p50", "p95")]
+    table = Table("chunks", *(f"{side}\n{percentile}" for side, percentile in columns), title="Growth, ms, all queries")
     for size, each in found.items():
-        times = [each["times"]["all"][side][p] for side in SIDES for p in ("p50", "p95")]
-        recall = [f"{each['recall'][kind]:.3f}" for kind in kinds]
-        table.add_row(f"{size:,}", *(f"{value:.1f}" for value in times), *recall)
+        times = each["times"]["all"]
+        table.add_row(f"{size:,}", *(f"{times[side][percentile]:.1f}" for side, percentile in columns))
+    return table
+
+
+def _recall_table(found: dict[int, dict[str, Any]]) -> Table:
+    kinds: dict[str, float] = next((each["recall"] for each in found.values() if each["recall"]), {})
+    table = Table("chunks", *kinds, title="Recall@10 of the pruned keyword leg")
+    for size, each in found.items():
+        if each["recall"]:
+            table.add_row(f"{size:,}", *(f"{each['recall'][kind]:.3f}" for kind in kinds))
     return table
 
 
@@ -96,7 +102,7 @@ def _plot(found: dict[int, dict[str, Any]], path: Path) -> None:
     """Left, all queries by what is compared; right, the search by class. Both axes logarithmic."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = Figure(figsize=(11, 5.5), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     sizes = list(found)
     for number, (side, label) in enumerate(SIDES.items()):
@@ -108,6 +114,6 @@ def _plot(found: dict[int, dict[str, Any]], path: Path) -> None:
     for axes, title in ((left, "All queries"), (right, "The search by class of query, p95")):
         axes.set(title=title, xlabel="chunks", xscale="log", yscale="log")
         axes.grid(visible=True, which="both", alpha=0.2)
-        axes.legend(frameon=False, fontsize="small")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False)
     left.set_ylabel("database time, ms")
     figure.savefig(path)
