@@ -43,7 +43,7 @@ docs: $(VENV)/dev.stamp
 	$(BIN)/python -m almagest.database.sql_api
 	$(BIN)/python -m almagest.edge.openapi
 
-bench: $(VENV)/dev.stamp
+bench: $(VENV)/bench.stamp
 	$(BIN)/python -m tests.bench
 
 clean:

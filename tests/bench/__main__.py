@@ -15,6 +15,7 @@ class Part(StrEnum):
 
     QUALITY = "quality"
     SPEED = "speed"
+    GROWTH = "growth"
     LOCOMO = "locomo"
     ALL = "all"
 
@@ -37,6 +38,10 @@ def main(
         from tests.bench import speed
 
         speed.run(console, json, scale)
+    if part in (Part.GROWTH, Part.ALL):
+        from tests.bench import growth
+
+        growth.run(console, json, scale)
     if part in (Part.LOCOMO, Part.ALL):
         from tests.bench import locomo
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.door import Connection
+from tests.bench.cluster import Connection
 from tests.bench.queries import Query
 
 DEPTH, PICKS = 50, 10

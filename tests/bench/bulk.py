@@ -19,8 +19,9 @@ from rich.progress import Progress
 from almagest.ingestion.text import content_hash
 from infra.local.postgres import Postgres
 from tests.bench import vectors
+from tests.bench.cluster import Connection, database
 from tests.bench.corpus import BLOCK, TOPICS, Base, Block, Halves, Item, blocks, spelt
-from tests.bench.door import Connection, database, new_org
+from tests.bench.door import new_org
 
 WORKERS = 2
 FILLED = ("items", "item_tags", "chunks", "lexical", "embeddings", "strength_signals")
@@ -54,18 +55,6 @@ def filled(postgres: Postgres, name: str, tenants: Sequence[Tenant], base: Base,
         # Half of a corpus is never taken for a whole one: the mark comes last.
         admin.execute(f"comment on database {name} is '{json.dumps(seconds)}'".encode())
     return seconds
-
-
-def owner_of(connection: Connection, slug: str) -> dict[str, Any]:
-    """The caller who owns an org."""
-    row = connection.execute(
-        "select jsonb_build_object('org', o.id, 'user', m.user_id, 'role', 'owner')"
-        " from almagest.orgs as o join almagest.members as m on m.org_id = o.id where o.slug = %s",
-        (slug,),
-    ).fetchone()
-    assert row is not None, slug
-    caller: dict[str, Any] = row[0]
-    return caller
 
 
 def _fill(url: str, tenants: Sequence[Tenant], base: Base, console: Console) -> dict[str, float]:

@@ -1,43 +1,51 @@
-"""The engine in an embedded Postgres of the benchmarks' own, called without HTTP: `api.search` and nothing beside it.
+"""The engine called without HTTP, one org at a time: `api.search`, `api.write_memories`, and collections in orgs."""
 
-The cluster stays between runs, with what was loaded; a database belongs to a set of migrations and to the code that
-decides what is stored, so that a change of either loads anew. Code that only reads is applied again when it changed.
-"""
-
-import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 from psycopg.types.json import Jsonb
 from rich.console import Console
-from rich.progress import track
 
-from almagest.database.migrate import migrate
 from almagest.embedding.embedder import to_literal
 from almagest.ingestion.chunk import chunk
 from almagest.ingestion.text import content_hash
 from almagest.models.write import MemoryWrite
 from almagest.operations.vectors import passage_text
-from infra.local.postgres import Postgres
 from tests.bench import vectors
+from tests.bench.cluster import Connection, cluster, database, storing_hash
 from tests.bench.datasets import Collection, Memory, Question
-from tests.bench.places import CACHE, SQL
+from tests.bench.places import CACHE
 
-# What decides how an item is stored; other code of the engine only reads it.
-STORING = ("migrations/*.sql", "engine/tokenise.sql", "engine/chunks.sql", "engine/neighbours.sql", "engine/write.sql")
 BATCH = 500
 
-Connection = psycopg.Connection[Any]
 Knobs = dict[str, Any]
+Caller = dict[str, Any]
+
+
+def search(connection: Connection, caller: Caller, text: str, vector: str, **fields: Any) -> dict[str, Any]:
+    """The whole answer of `api.search` to a query whose vector is made already; `fields` are the request's others."""
+    asked = {"query": text, "embedding": vector, "model": vectors.embedder().model, **fields}
+    row = connection.execute("select api.search(%s, %s)", (Jsonb(caller), Jsonb(asked))).fetchone()
+    assert row is not None
+    answer: dict[str, Any] = row[0]
+    return answer
+
+
+def set_profile(connection: Connection, org: str, name: str, knobs: Knobs) -> None:
+    """Give an org a profile of its own."""
+    connection.execute(
+        "insert into almagest.search_profiles (org_id, name, knobs) values (%s, %s, %s)"
+        " on conflict (org_id, name) do update set knobs = excluded.knobs",
+        (org, name, Jsonb(knobs)),
+    )
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Loaded:
 
     connections: list[Connection]
     collection: Collection
-    caller: dict[str, Any]
+    caller: Caller
     asked: list[Asked]
 
     def search(self, asked: Asked, k: int, profile: str = "user_search", **fields: Any) -> dict[str, Any]:
@@ -93,50 +101,19 @@ class Loaded:
 
     def set_profile(self, name: str, knobs: Knobs) -> None:
         """Give the org a profile of its own."""
-        self.connections[0].execute(
-            "insert into almagest.search_profiles (org_id, name, knobs) values (%s, %s, %s)"
-            " on conflict (org_id, name) do update set knobs = excluded.knobs",
-            (self.caller["org"], name, Jsonb(knobs)),
-        )
+        set_profile(self.connections[0], self.caller["org"], name, knobs)
 
     def forget_searches(self) -> None:
         """Drop the traces, which would grow by a gigabyte in an hour of tuning."""
         self.connections[0].execute("truncate almagest.retrievals, almagest.activations")
 
     def _search(self, connection: Connection, asked: Asked, fields: dict[str, Any]) -> dict[str, Any]:
-        request = {
-            "query": asked.question.text,
-            "embedding": asked.vector,
-            "model": vectors.embedder().model,
-            "filters": asked.question.filters,
-            **fields,
-        }
-        row = connection.execute("select api.search(%s, %s)", (Jsonb(self.caller), Jsonb(request))).fetchone()
-        assert row is not None
-        answer: dict[str, Any] = row[0]
-        return answer
+        question = asked.question
+        return search(connection, self.caller, question.text, asked.vector, filters=question.filters, **fields)
 
 
 def _dealt(asked: Sequence[Asked], hands: int) -> list[Sequence[Asked]]:
     return [asked[hand::hands] for hand in range(hands)]
-
-
-@contextmanager
-def cluster(directory: Path, console: Console, settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
-    """Start the Postgres of a directory; a second run waits for the first, whose server it would end otherwise."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory.parent / f"{directory.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            console.print(f"Another run uses {directory}: waiting for it.")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        postgres = Postgres(directory, durable=False, settings=settings)
-        postgres.start()
-        try:
-            yield postgres
-        finally:
-            postgres.stop()
 
 
 @contextmanager
@@ -149,91 +126,72 @@ def open_door(collections: Sequence[Collection], console: Console) -> Iterator[l
                 stack.enter_context(psycopg.connect(url, autocommit=True, prepare_threshold=None))
                 for _ in range(os.cpu_count() or 1)
             ]
-            yield [load(connections, collection) for collection in collections]
+            yield [load(connections, collection, console) for collection in collections]
 
 
-def storing_hash() -> str:
-    """Changes when items would be stored in another way."""
-    digest = hashlib.sha256()
-    for pattern in STORING:
-        for path in sorted(SQL.glob(pattern)):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def database(postgres: Postgres, name: str) -> str:
-    """URL of a database with the engine as it is now; made where it is missing. Its name is a stem and a hash."""
-    with psycopg.connect(postgres.url(), autocommit=True) as connection:
-        _drop_older(connection, name)
-        if connection.execute("select from pg_database where datname = %s", (name,)).fetchone() is None:
-            connection.execute(f"create database {name} template template1".encode())
-    url = postgres.url(database=name)
-    with psycopg.connect(postgres.url("supabase_admin", name), autocommit=True) as connection:
-        connection.execute("create schema if not exists extensions authorization postgres")
-        connection.execute("create extension if not exists vector schema extensions")
-    migrate(url, directory=SQL)
-    return url
-
-
-def _drop_older(connection: Connection, name: str) -> None:
-    """Keep one before this one of the same stem: while the engine changes, every change leaves a database behind."""
-    stem = name.rpartition("_")[0]
-    rows = connection.execute(
-        "select datname from pg_database where datname ~ %s and datname <> %s order by oid desc offset 1",
-        (f"^{stem}_[0-9a-f]+$", name),
-    ).fetchall()
-    for (old,) in rows:
-        connection.execute(f"drop database {old}".encode())
-
-
-def load(connections: list[Connection], collection: Collection) -> Loaded:
+def load(connections: list[Connection], collection: Collection, console: Console) -> Loaded:
     """An org with the collection in it, found again or written through `api.write_memories`."""
     connection = connections[0]
     slug = f"{collection.name}-{_digest(collection.memories)}"
+    caller = owner_of(connection, slug)
+    if caller is None:
+        memories = prepare(collection)
+        with connection.transaction(), console.status(f"Loading {collection.name}"):
+            caller = new_org(connection, slug)
+            write(connection, caller, memories)
+        connection.execute("vacuum analyze")
+    return Loaded(connections, collection, caller, with_vectors(collection))
+
+
+def with_vectors(collection: Collection) -> list[Asked]:
+    """The collection's questions as the engine takes them."""
+    questions = collection.questions
+    embedded = vectors.of_queries([question.text for question in questions], f"questions of {collection.name}")
+    return [Asked(q, to_literal(v)) for q, v in zip(questions, embedded.tolist(), strict=True)]
+
+
+def owner_of(connection: Connection, slug: str) -> Caller | None:
+    """The caller who owns an org; None where there is no such org."""
     row = connection.execute(
         "select jsonb_build_object('org', o.id, 'user', m.user_id, 'role', 'owner')"
         " from almagest.orgs as o join almagest.members as m on m.org_id = o.id where o.slug = %s",
         (slug,),
     ).fetchone()
-    if row is None:
-        with connection.transaction():
-            caller = new_org(connection, slug)
-            _write(connection, caller, collection)
-        connection.execute("vacuum analyze")
-    else:
-        caller = row[0]
-    questions = collection.questions
-    embedded = vectors.of_queries([question.text for question in questions], f"questions of {collection.name}")
-    asked = [Asked(q, to_literal(v)) for q, v in zip(questions, embedded.tolist(), strict=True)]
-    return Loaded(connections, collection, caller, asked)
+    return row and row[0]
 
 
-def new_org(connection: Connection, slug: str) -> dict[str, Any]:
+def new_org(connection: Connection, slug: str) -> Caller:
+    """Make an org, and return the caller who owns it."""
     request = {"slug": slug, "owner": {"email": f"owner@{slug}"}}
     row = connection.execute("select api.create_org(null, %s)", (Jsonb(request),)).fetchone()
     assert row is not None
     return {"org": row[0]["id"], "user": row[0]["owner"], "role": "owner"}
 
 
-def _write(connection: Connection, caller: dict[str, Any], collection: Collection) -> None:
-    written = [_prepared(memory) for memory in collection.memories]
-    pieces = [piece for memory in written for piece in memory["chunks"]]
+def prepare(collection: Collection) -> list[Memory]:
+    """The collection's memories as the write operation sends them, cut into chunks and with vectors."""
+    ready = [_cut(memory) for memory in collection.memories]
+    pieces = [piece for memory in ready for piece in memory["chunks"]]
     embedded = vectors.of_passages([piece.pop("searched") for piece in pieces], collection.name).tolist()
     for piece, vector in zip(pieces, embedded, strict=True):
         piece["embedding"] = to_literal(vector)
-    numbers = count()
-    for start in track(range(0, len(written), BATCH), f"Loading {collection.name}"):
+    return ready
+
+
+def write(connection: Connection, caller: Caller, memories: Sequence[Memory]) -> None:
+    """Write prepared memories."""
+    for start in range(0, len(memories), BATCH):
         request = {
-            "memories": written[start : start + BATCH],
+            "memories": memories[start : start + BATCH],
             "model": vectors.embedder().model,
             "atomic": True,
-            "idempotency": {"key": f"load-{next(numbers)}", "request_hash": "0" * 64},
+            "idempotency": {"key": str(uuid4()), "request_hash": "0" * 64},
         }
         connection.execute("select api.write_memories(%s, %s)", (Jsonb(caller), Jsonb(request)))
 
 
-def _prepared(memory: Memory) -> dict[str, Any]:
-    """A memory as the write operation would send it, each chunk with the text that is to be embedded."""
+def _cut(memory: Memory) -> Memory:
+    """A memory with its chunks, each with the text that is to be embedded."""
     valid = MemoryWrite.model_validate(memory)
     chunks = [
         {"position": piece.position, "start": piece.start, "end": piece.end, "text": piece.text}

@@ -8,9 +8,9 @@ from numpy.random import Generator, default_rng
 
 from almagest.embedding.embedder import to_literal
 from tests.bench import vectors
+from tests.bench.cluster import Connection
 from tests.bench.corpus import BLOCK, SEED, Base, blocks
 from tests.bench.datasets import read_cranfield, read_locomo
-from tests.bench.door import Connection
 
 EACH = 40
 # In how many of the corpus's first 10,000 chunks a word stands.

@@ -12,7 +12,6 @@ from statistics import quantiles
 from typing import Any
 
 import psycopg
-from psycopg.types.json import Jsonb
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -20,9 +19,10 @@ from rich.table import Table
 from infra.local.postgres import Postgres
 from tests.bench import request, vectors
 from tests.bench.baselines import Baselines
-from tests.bench.bulk import Tenant, filled, owner_of
+from tests.bench.bulk import Tenant, filled
+from tests.bench.cluster import Connection, cluster
 from tests.bench.corpus import SEED, Base, read_base
-from tests.bench.door import Connection, cluster
+from tests.bench.door import Knobs, owner_of, search, set_profile
 from tests.bench.places import CACHE, SQL, leave
 from tests.bench.queries import Query, read_queries
 
@@ -35,7 +35,8 @@ BUFFERS = {"shared_buffers": "1GB", "effective_cache_size": "4GB"}
 BIG_BUFFERS = {"shared_buffers": "6GB", "effective_cache_size": "10GB"}
 BIG = 300_000
 
-# Orgs inside a large table, each about a few things only: slug -> chunks.
+# Orgs inside a table of 100,000 chunks or more, each about a few things only: slug -> chunks.
+LARGE = 100_000
 SMALL_ORGS = {"small": 500, "middle": 20_000}
 SMALL_ORG_TOPICS = 20
 
@@ -48,15 +49,20 @@ def run(console: Console, reports: Path, scale: int) -> None:
     report: dict[str, Any] = {"cpus": os.cpu_count(), "seed": SEED, "sizes": {}}
     base = read_base()
     for size in sorted({*(size for size in SIZES if size <= scale), scale}):
-        with cluster(CACHE / "cluster", console, BIG_BUFFERS if size > BIG else BUFFERS) as postgres:
+        with cluster(CACHE / "cluster", console, buffers(size)) as postgres:
             report["sizes"][size] = _measure(postgres, size, base, console)
         leave(reports, "speed", report)
     console.print(f"Left in {leave(reports, 'speed', report)}.")
 
 
+def buffers(size: int) -> dict[str, str]:
+    """Server settings for a corpus of that size."""
+    return BIG_BUFFERS if size > BIG else BUFFERS
+
+
 def tenants_of(size: int) -> list[Tenant]:
     """The orgs of a corpus: one that has nearly all of it, and in a large one two small ones."""
-    if size < 5 * sum(SMALL_ORGS.values()):
+    if size < LARGE:
         return [Tenant("large", size)]
     return [Tenant("large", size - sum(SMALL_ORGS.values())), *map(small_org, SMALL_ORGS)]
 
@@ -108,16 +114,18 @@ class Searcher:
     """`api.search` of one org's owner over one connection, with the query's vector made beforehand."""
 
     def __init__(self, connection: Connection, slug: str) -> None:
+        caller = owner_of(connection, slug)
+        assert caller is not None, slug
         self.connection = connection
-        self.caller = owner_of(connection, slug)
+        self.caller = caller
 
-    def search(self, query: Query, k: int = K, **fields: Any) -> dict[str, Any]:
-        """The whole answer."""
-        asked = {"query": query.text, "embedding": query.vector, "model": vectors.embedder().model, "k": k, **fields}
-        row = self.connection.execute("select api.search(%s, %s)", (Jsonb(self.caller), Jsonb(asked))).fetchone()
-        assert row is not None
-        answer: dict[str, Any] = row[0]
-        return answer
+    def search(self, query: Query, **fields: Any) -> dict[str, Any]:
+        """The whole answer; ten results."""
+        return search(self.connection, self.caller, query.text, query.vector, k=K, **fields)
+
+    def set_profile(self, name: str, knobs: Knobs) -> None:
+        """Give the org a profile of its own."""
+        set_profile(self.connection, self.caller["org"], name, knobs)
 
 
 @contextmanager
@@ -145,17 +153,17 @@ def _measure(postgres: Postgres, size: int, base: Base, console: Console) -> dic
     with connected(postgres, name) as connection:
         queries = read_queries(base, connection)
         sides = _compare(postgres, name, connection, queries, console)
-    report: dict[str, Any] = {"warm": _by_kind(queries, sides)}
+    report: dict[str, Any] = {"warm": by_kind(queries, sides)}
     postgres.stop()
     postgres.start()
     with connected(postgres, name) as connection:
         searcher = Searcher(connection, "large")
         times = [milliseconds(searcher.search, query) for query in queries]
-    report["after a restart"] = _by_kind(queries, {"search": times})
+    report["after a restart"] = by_kind(queries, {"search": times})
     warm(postgres, name)
     report["clients"] = _clients(postgres, name, queries, console)
     console.print(_table(size, report))
-    if size >= 5 * sum(SMALL_ORGS.values()):
+    if size >= LARGE:
         report["small orgs"] = _small_orgs(postgres, name, queries, base, console)
     return report
 
@@ -183,7 +191,7 @@ def _compare(
     return times
 
 
-def _by_kind(queries: Sequence[Query], sides: Sides) -> dict[str, Any]:
+def by_kind(queries: Sequence[Query], sides: Sides) -> dict[str, Any]:
     """Percentiles of each side, for each class of queries and for all."""
     kinds = list(dict.fromkeys(query.kind for query in queries))
     return {
@@ -228,7 +236,7 @@ def _small_orgs(
         with connected(postgres, name) as inside, connected(postgres, alone) as outside:
             actions = {"inside": Searcher(inside, slug).search, "alone": Searcher(outside, slug).search}
             times = side_by_side(queries, actions)
-        report[slug] = _by_kind(queries, times)
+        report[slug] = by_kind(queries, times)
     console.print(_small_orgs_table(report))
     return report
 
