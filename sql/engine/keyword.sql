@@ -53,8 +53,8 @@ returns text language sql immutable parallel safe as $$
     ) as b
 $$;
 
--- Size of what the caller may search, and how many of its chunks hold each term. Partitions of more than 20,000 chunks
--- have statistics of their size and frequent terms; all else is counted here, up to that many rows, over what the
+-- Size of what the caller may search, and how many of its chunks hold each term. Orgs of more than 20,000 chunks have
+-- statistics of their scopes and frequent terms; all else is counted here, up to that many rows, over what the
 -- caller sees, so that a hidden row's words do not show in a score.
 create or replace function engine.weigh_terms(c engine.caller, terms text[], states text[])
 returns engine.query_terms language plpgsql stable as $$
@@ -66,7 +66,7 @@ declare
 begin
     select sum(p.documents), sum(p.total_length) into known_documents, known_length
     from almagest.partition_statistics as p
-    where p.org_id = (c).org_id and (p.user_id is null or p.user_id = (c).user_id);
+    where engine.visible(c, p.org_id, p.user_id, p.client_id, p.deal_id, p.agent_ids);
 
     if known_documents is null then
         q.counted := 'live';
@@ -93,8 +93,8 @@ begin
         from (select u.term, engine.term_query(u.term) as query from unnest(terms) as u (term)) as asked
         left join lateral (
             select sum(s.documents) as documents from almagest.term_statistics as s
-            where known_documents is not null and s.term = asked.term and s.org_id = (c).org_id
-                and (s.user_id is null or s.user_id = (c).user_id)
+            where known_documents is not null and s.term = asked.term
+                and engine.visible(c, s.org_id, s.user_id, s.client_id, s.deal_id, s.agent_ids)
         ) as known on true
         left join lateral (
             select count(*) as documents

@@ -18,26 +18,34 @@ where i.id = l.item_id and k.id = l.chunk_id;
 alter table almagest.lexical alter column sequence set not null, alter column place set not null;
 create index lexical_sequence on almagest.lexical (sequence, place, chunk_id);
 
+-- Statistics belong to a scope (user, client, deal, assigned agents), so that a search adds up what its caller may see,
+-- and no hidden row's words show in a score.
 create table almagest.partition_statistics (
     org_id uuid not null references almagest.orgs on delete cascade,
-    user_id uuid,           -- null: what is shared
+    user_id uuid,
+    client_id uuid,
+    deal_id uuid,
+    agent_ids uuid[],
     documents bigint not null,
     total_length bigint not null,
     counted_at timestamptz not null default now(),
-    unique nulls not distinct (org_id, user_id)
+    unique nulls not distinct (org_id, user_id, client_id, deal_id, agent_ids)
 );
 comment on table almagest.partition_statistics is
-'Size of each large partition (org and user scope), counted by a job; small ones are counted as they are searched.';
+'Chunks of each scope of the large orgs, counted by a job; small orgs are counted as they are searched.';
 
 create table almagest.term_statistics (
     org_id uuid not null references almagest.orgs on delete cascade,
     user_id uuid,
+    client_id uuid,
+    deal_id uuid,
+    agent_ids uuid[],
     term text not null,
     documents int not null,
-    unique nulls not distinct (org_id, user_id, term)
+    unique nulls not distinct (org_id, term, user_id, client_id, deal_id, agent_ids)
 );
 comment on table almagest.term_statistics is
-'How many chunks of a large partition hold a term, for the frequent terms; rare ones are counted as they are searched.';
+'How many chunks of a scope hold a term that is frequent in a large org; rare ones are counted as they are searched.';
 
 alter table almagest.partition_statistics enable row level security;
 alter table almagest.partition_statistics force row level security;

@@ -28,12 +28,27 @@ def test_searches_answer_as_before(server: Server, org: Org) -> None:
 def test_each_scope_is_counted_by_itself(server: Server, org: Org) -> None:
     fill(server, org, 6)
     fill(server, org, 5, private=True)
-    assert refresh(server) == 2
+    write_one(server, org.owner, "a lion slept by the river")
+    assert refresh(server) == 1
     rows = server.rows(
         "select user_id is null, documents from almagest.term_statistics where term = 'zebra' order by 1"
     )
     assert rows == [(False, 5), (True, 6)]
-    assert server.value("select count(*) from almagest.term_statistics where documents < 2") == 0
+    assert server.value("select count(*) from almagest.term_statistics where term = 'lion'") == 0
+
+
+def test_what_is_hidden_shows_in_no_score(server: Server, org: Org) -> None:
+    """P6: another's rows, and a client's, count for nobody who may not see them."""
+    member, other = org.member(), org.member()
+    fill(server, org, 8)
+    refresh(server)
+    before = search(server, member, "zebra river")["results"]
+    org.client("north")
+    for number in range(8):
+        write_one(server, other, f"zebra {number} at my river", private=True)
+        write_one(server, org.owner, f"zebra {number} at the client's river", client="north")
+    assert refresh(server) == 1
+    assert search(server, member, "zebra river")["results"] == before
 
 
 def test_counted_again_only_when_the_size_has_changed(server: Server, org: Org) -> None:
