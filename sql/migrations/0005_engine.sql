@@ -1,22 +1,4 @@
--- What the retrieval engine adds: the order of chunks in a conversation or a document, and statistics of what is large.
-
--- Chunks of one conversation, or of one document, are each other's neighbours. Who may see a row is part of the
--- sequence, so that a private turn never lends its words to a shared one.
-alter table almagest.lexical add column sequence uuid, add column place int;
-
-update almagest.lexical as l
-set sequence = case
-        when i.conversation_id is null then i.id
-        else md5(jsonb_build_array(
-            i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids, i.conversation_id
-        )::text)::uuid
-    end,
-    place = coalesce(i.conversation_position, k.position)
-from almagest.items as i, almagest.chunks as k
-where i.id = l.item_id and k.id = l.chunk_id;
-
-alter table almagest.lexical alter column sequence set not null, alter column place set not null;
-create index lexical_sequence on almagest.lexical (sequence, place, chunk_id);
+-- What the retrieval engine adds: statistics of large orgs, and types that carry a query and a candidate through it.
 
 -- Statistics belong to a scope (user, client, deal, assigned agents), so that a search adds up what its caller may see,
 -- and no hidden row's words show in a score.

@@ -19,8 +19,12 @@ insert into almagest.pins (org_id, item_id) values
 insert into almagest.chunks (item_id, org_id, position, start_offset, end_offset, text) values (
     '10000000-0000-0000-0000-000000000000', '0a000000-0000-0000-0000-000000000000', 0, 0, 22, 'We deploy on Tuesdays.'
 );
-insert into almagest.lexical (chunk_id, item_id, org_id, client_id, state, kind, tokeniser, length, terms)
-select id, item_id, org_id, '0d000000-0000-0000-0000-000000000000', 'active', 'memory', 1, 2, '''deploy'':1A ''tuesday'':2A'
+insert into almagest.lexical (
+    chunk_id, item_id, org_id, client_id, state, kind, sequence, place, tokeniser, length, terms
+)
+select
+    id, item_id, org_id, '0d000000-0000-0000-0000-000000000000', 'active', 'memory', item_id, position, 1, 2,
+    '''deploy'':1A ''tuesday'':2A'
 from almagest.chunks;
 insert into almagest.embedding_models (id, name) values (1, 'a model');
 insert into almagest.embeddings (chunk_id, model_id, item_id, org_id, client_id, state, vector)
