@@ -1,11 +1,10 @@
 -- What search reads of an item: its chunks, their terms and their vectors, made and remade here alone.
 
--- The text that is searched with a chunk: title and tags belong to each of its item's chunks.
-create or replace function engine.searched_text(i almagest.items, chunk_text text)
+-- What is searched with each chunk of an item: its title and tags.
+create or replace function engine.attributes_text(i almagest.items)
 returns text language sql stable as $$
     select concat_ws(
-        E'\n', (i).title, (select string_agg(distinct t.tag, ' ') from almagest.item_tags as t where t.item_id = (i).id),
-        chunk_text
+        E'\n', (i).title, (select string_agg(distinct t.tag, ' ') from almagest.item_tags as t where t.item_id = (i).id)
     )
 $$;
 
@@ -14,17 +13,22 @@ create or replace function engine.refresh_lexical(i almagest.items)
 returns void language sql as $$
     insert into almagest.lexical (
         chunk_id, item_id, org_id, user_id, client_id, deal_id, agent_ids, state, kind, sequence, place, tokeniser,
-        length, terms
+        length, terms, says_when, only_asks, text_hash
     )
     select
         k.id, (i).id, (i).org_id, (i).user_id, (i).client_id, (i).deal_id, (i).agent_ids, (i).state, (i).kind,
         engine.sequence_of(i), coalesce((i).conversation_position, k.position), engine.tokeniser_version(),
-        engine.term_count(own.terms), setweight(own.terms, 'A')
-    from almagest.chunks as k
-    cross join lateral (select engine.tokenise(engine.searched_text(i, k.text)) as terms offset 0) as own
+        engine.term_count(own.terms), own.terms,
+        engine.says_when(k.text), engine.only_asks(k.text), hashtextextended(k.text, 0)
+    from (select setweight(engine.tokenise(engine.attributes_text(i)), 'B') as terms offset 0) as attributes
+    cross join almagest.chunks as k
+    cross join lateral (
+        select attributes.terms || setweight(engine.tokenise(k.text), 'A') as terms offset 0
+    ) as own
     where k.item_id = (i).id
     on conflict (chunk_id) do update set
-        tokeniser = excluded.tokeniser, length = excluded.length, terms = excluded.terms
+        tokeniser = excluded.tokeniser, length = excluded.length, terms = excluded.terms,
+        says_when = excluded.says_when, only_asks = excluded.only_asks, text_hash = excluded.text_hash
 $$;
 
 -- Copies who may see an item, and its state, to the rows that search reads.

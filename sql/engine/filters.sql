@@ -42,3 +42,13 @@ returns setof uuid language sql stable as $$
             )
         ))
 $$;
+
+-- The chunks of the items that pass the filters, as of a time or now.
+create or replace function engine.matching_chunks(c engine.caller, states text[], filters jsonb, as_of timestamptz)
+returns bigint[] language plpgsql stable as $$
+begin
+    return array(
+        select k.id from almagest.chunks as k where k.item_id in (select engine.matching_items(c, filters))
+    );
+end
+$$;

@@ -25,10 +25,11 @@ returns jsonb language sql immutable parallel safe as $$
         'neighbour_next', 0.5,
         'neighbour_two_away', 0.5,
         'neighbour_slice', 0.0,         -- the same between slices of one document
-        'author_boost', 0.08,            -- added where the query names who said it,
-        'date_boost', 0.15,              -- its time,
-        'conversation_boost', 0.15,      -- by the best of its conversation, of 1,
-        'when_boost', 0.06,              -- and where it says when and the query asks for that
+        'identifier_boost', 0.2,        -- added by the share of the query that are identifiers it holds,
+        'author_boost', 0.08,           -- where the query names who said it,
+        'date_boost', 0.15,             -- its time,
+        'conversation_boost', 0.15,     -- by the best of its conversation, of 1,
+        'when_boost', 0.06,             -- and where it says when and the query asks for that
         'question_turn_share', 0.9,     -- what is left of a turn that only asks
         'high', 0.55,                   -- relevance classes, on the calibrated score
         'standard', 0.3,
@@ -59,6 +60,7 @@ language sql immutable parallel safe as $$
         ('neighbour_next', 'number', 0, 1, null, 'How much the words of the message after count.'),
         ('neighbour_two_away', 'number', 0, 1, null, 'How much the words of the messages two away count.'),
         ('neighbour_slice', 'number', 0, 1, null, 'How much the words of the next slices of a document count.'),
+        ('identifier_boost', 'number', 0, 1, null, 'Added by the share of the query that are identifiers it holds.'),
         ('author_boost', 'number', 0, 1, null, 'Added where the query names who said it.'),
         ('date_boost', 'number', 0, 1, null, 'Added where the query names its time.'),
         ('conversation_boost', 'number', 0, 1, null, 'Share of its conversation''s best score that is added.'),

@@ -41,9 +41,7 @@ returns jsonb language sql stable security definer set search_path = '' as $$
             )
         ) order by r.place
     ), '[]')
-    from unnest(best) with ordinality as r (
-        chunk_id, item_id, keyword, matched, vector, metadata, boosts, hybrid, relevance, strength, final, cut, place
-    )
+    from unnest(best) as r
     join engine.item_summaries(array(select b.item_id from unnest(best) as b)) as i on i.item_id = r.item_id
     join almagest.chunks as k on k.id = r.chunk_id
 $$;

@@ -48,14 +48,14 @@ end
 $$;
 
 -- query       of unit length or not: cosine
--- items       only these, or null for all
+-- within      only these chunks, or null for all
+-- size        how many chunks the caller may search, about
 -- threshold   weakest similarity that enters, 0..1
--- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better. In a large org the index scan
--- goes on until enough rows are visible (iterative scan). Rows of a small one, and given items, are compared one by
--- one: that misses nothing, and up to some thousand rows it takes less time than the index, which has to pass over the
--- rows of others.
+-- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better. Among many chunks the index
+-- scan goes on until enough rows have passed the filters (iterative scan). Few are compared one by one: that misses
+-- nothing, and takes less time than the index, which has to pass over the rows of others.
 create or replace function engine.vector_leg(
-    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], items uuid[],
+    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], within bigint[], size float8,
     threshold float8, candidates int
 )
 returns table (chunk_id bigint, similarity float8)
@@ -63,30 +63,13 @@ language plpgsql stable set plan_cache_mode = force_custom_plan as $$
 declare
     few constant int := 5000;
 begin
-    if items is null and few < (
-        select count(*)
-        from (select from almagest.embeddings as e where e.org_id = (c).org_id limit few + 1) as counted
-    ) then
-        return query
-        select nearest.chunk_id, 1::float8 - nearest.distance
-        from (
-            select e.chunk_id, e.vector operator(@extschema:vector@.<=>) query as distance
-            from almagest.embeddings as e
-            where e.model_id = model
-                and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
-                and e.state = any(states)
-            order by e.vector operator(@extschema:vector@.<=>) query
-            limit candidates
-        ) as nearest
-        where 1::float8 - nearest.distance >= threshold
-        order by nearest.distance, nearest.chunk_id desc;
-    else
+    if least(cardinality(within), size) <= few then
         return query
         select compared.chunk_id, compared.similarity
         from (
             select e.chunk_id, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query) as similarity
             from almagest.embeddings as e
-            where (items is null or e.item_id = any(items)) and e.model_id = model
+            where (within is null or e.chunk_id = any(within)) and e.model_id = model
                 and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
                 and e.state = any(states)
             offset 0 -- no nearest-neighbour index for these
@@ -94,15 +77,20 @@ begin
         where compared.similarity >= threshold
         order by compared.similarity desc, compared.chunk_id desc
         limit candidates;
+    else
+        return query
+        select nearest.chunk_id, 1::float8 - nearest.distance
+        from (
+            select e.chunk_id, e.vector operator(@extschema:vector@.<=>) query as distance
+            from almagest.embeddings as e
+            where (within is null or e.chunk_id = any(within)) and e.model_id = model
+                and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
+                and e.state = any(states)
+            order by e.vector operator(@extschema:vector@.<=>) query
+            limit candidates
+        ) as nearest
+        where 1::float8 - nearest.distance >= threshold
+        order by nearest.distance, nearest.chunk_id desc;
     end if;
 end
-$$;
-
--- Cosine similarity of given chunks to the query, for candidates that the other leg found.
-create or replace function engine.similarities(query @extschema:vector@.halfvec, model smallint, chunk_ids bigint[])
-returns table (chunk_id bigint, similarity float8)
-language sql stable as $$
-    select e.chunk_id, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query)
-    from almagest.embeddings as e
-    where e.model_id = model and e.chunk_id = any(chunk_ids)
 $$;
