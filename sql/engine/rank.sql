@@ -37,7 +37,7 @@ returns float8 language sql immutable parallel safe as $$
     select 61 * (weights[1] / (60 + keyword_rank) + weights[2] / (60 + vector_rank)) / nullif(weights[1] + weights[2], 0)
 $$;
 
--- asked           the query's text; q its terms
+-- asked           the query's text; terms all of its terms, q those that the caller's chunks hold
 -- seeds           chunks that the legs found
 -- seed_scores     of each, 0..1, in mode substring; null in the others
 -- within          only these chunks, or null for all
@@ -48,7 +48,7 @@ $$;
 -- reads it reads by primary key, so one plan serves all calls, in the order in which the joins are written; to plan it
 -- anew would take longer than to run it.
 create or replace function engine.rank(
-    c engine.caller, asked text, q engine.query_terms, query @extschema:vector@.halfvec, model smallint, mode text,
+    c engine.caller, asked text, terms text[], q engine.query_terms, query @extschema:vector@.halfvec, model smallint, mode text,
     states text[], seeds bigint[], seed_scores float8[], within bigint[], by_chunk boolean, knobs jsonb, shortlist int,
     out total int, out candidates engine.candidate[]
 )
@@ -57,7 +57,6 @@ language plpgsql stable set plan_cache_mode = force_generic_plan set join_collap
 declare
     wish record := engine.parse_query(asked);
     names_date int := (cardinality(wish.years || wish.months || wish.days) > 0)::int;
-    terms text[] := coalesce((q).terms, '{}');
     has_words boolean := mode <> 'vector';
     has_vectors boolean := mode in ('hybrid', 'vector');
     by_ranks boolean := knobs ->> 'fusion' = 'rrf' and mode = 'hybrid';
@@ -93,7 +92,9 @@ begin
             w.*, i.user_id is not null as own, i.updated_at, i.occurred_at, i.agent_name, i.type, i.evergreen,
             case when has_words then w.score end as keyword,
             -- null where there is no vector yet
-            least(1, greatest(0, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query))) as vector,
+            case when e.vector is not null then
+                least(1, greatest(0, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query)))
+            end as vector,
             least(1, (
                 w.attributes + (i.origin = any(terms))::int
                 + names_date * engine.is_at(wish.years, wish.months, wish.days, coalesce(i.occurred_at, i.created_at))

@@ -156,7 +156,7 @@ begin
     end if;
 
     ranked := engine.rank(
-        c, asked, q, vector, model, how.mode, states, keyword_ids || vector_ids || substring_ids, substring_scores, within,
+        c, asked, terms, q, vector, model, how.mode, states, keyword_ids || vector_ids || substring_ids, substring_scores, within,
         by_chunk, knobs, greatest(60, 3 * k)
     );
     stages := engine.stage(stages, 'rank', started);
