@@ -43,15 +43,14 @@ def _measure(postgres: Postgres, size: int, base: Base, console: Console) -> dic
     with speed.connected(postgres, name) as connection, speed.connected(postgres, name) as beside:
         queries = read_queries(base, connection)
         searcher = speed.Searcher(connection, "large")
-        baselines = Baselines.over(beside, vectors.embedder().model)
-        org = searcher.caller["org"]
+        baselines = Baselines.over(beside, vectors.embedder().model, searcher.caller["org"])
         times = speed.side_by_side(
             track(queries, f"{size:,} chunks", console=console, transient=True),
             {
                 "search": searcher.search,
                 "words": baselines.words,
                 "nearest": baselines.nearest,
-                "recipe": lambda query: baselines.recipe(query, org),
+                "recipe": baselines.recipe,
             },
         )
         times["bare"] = [words + nearest for words, nearest in zip(times["words"], times["nearest"], strict=True)]

@@ -76,7 +76,7 @@ def small_org(slug: str) -> Tenant:
 def corpus(postgres: Postgres, name: str, tenants: Sequence[Tenant], base: Base, console: Console) -> str:
     """Have a corpus in a database, and return its name, which changes when rows would be stored in another way."""
     digest = hashlib.sha256()
-    for path in [*sorted(SQL.glob("migrations/*.sql")), SQL / "engine" / "tokenise.sql"]:
+    for path in [*sorted(SQL.glob("migrations/*.sql")), SQL / "engine" / "tokenise.sql", SQL / "engine" / "chunks.sql"]:
         digest.update(path.read_bytes())
     name = f"{name}_{digest.hexdigest()[:8]}"
     seconds = filled(postgres, name, tenants, base, console)
