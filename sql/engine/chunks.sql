@@ -1,10 +1,14 @@
 -- What search reads of an item: its chunks, their terms and their vectors, made and remade here alone.
 
--- The text that is searched with a chunk: title and tags belong to each of its item's chunks.
-create or replace function engine.searched_text(i almagest.items, chunk_text text)
+-- The text that is searched with a chunk: title and tags belong to each of its item's chunks, and to each the headings
+-- that it stands under. A first heading that is the title counts once.
+create or replace function engine.searched_text(i almagest.items, heading_path text, chunk_text text)
 returns text language sql stable as $$
     select concat_ws(
-        E'\n', (i).title, (select string_agg(distinct t.tag, ' ') from almagest.item_tags as t where t.item_id = (i).id),
+        E'\n',
+        case when starts_with(heading_path || ' > ', (i).title || ' > ') is not true then (i).title end,
+        heading_path,
+        (select string_agg(distinct t.tag, ' ') from almagest.item_tags as t where t.item_id = (i).id),
         chunk_text
     )
 $$;
@@ -21,7 +25,7 @@ returns void language sql as $$
         engine.sequence_of(i), coalesce((i).conversation_position, k.position), engine.tokeniser_version(),
         engine.term_count(own.terms), setweight(own.terms, 'A')
     from almagest.chunks as k
-    cross join lateral (select engine.tokenise(engine.searched_text(i, k.text)) as terms offset 0) as own
+    cross join lateral (select engine.tokenise(engine.searched_text(i, k.heading_path, k.text)) as terms offset 0) as own
     where k.item_id = (i).id
     on conflict (chunk_id) do update set
         tokeniser = excluded.tokeniser, length = excluded.length, terms = excluded.terms
@@ -39,7 +43,7 @@ returns void language sql as $$
     where e.item_id = (i).id;
 $$;
 
--- chunks: [{position, start, end, text, embedding: "[…]" or null}]; model: the name of what made the embeddings.
+-- chunks: [{position, start, end, text, heading_path, embedding: "[…]" or null}]; model: the name of what made the embeddings.
 -- Replaces all chunks of an item and returns the index status that follows: search_ready where every chunk has its
 -- vector, text_ready where one has not, pending where there are no chunks yet.
 create or replace function engine.replace_chunks(i almagest.items, chunks jsonb, model text)
