@@ -28,12 +28,15 @@ class Heading:
     ----------
     start, end
         Offsets in characters of its first line's begin and its last line's end.
+    depth
+        How many headings it stands under.
     path
-        The headings above it and its own, as in ``Guide > Setup > Linux``; at most 200 characters.
+        These and its own, as in ``Guide > Setup > Linux``; at most 200 characters.
     """
 
     start: int
     end: int
+    depth: int
     path: str
 
 
@@ -62,7 +65,7 @@ class Headings:
     def path_at(self, start: int) -> str | None:
         """Path of the section in which a slice that begins at ``start`` lies; None before the first heading.
 
-        A slice that begins with headings belongs to the last of those.
+        A slice that begins with a heading and those under it belongs to the last of them.
         """
         if not self._headings:
             return None
@@ -72,13 +75,14 @@ class Headings:
         if at < 0:
             return None
         if self._headings[at].end >= start:
-            while at + 1 < len(self._headings) and self._is_followed_at_once(at):
+            while at + 1 < len(self._headings) and self._is_opened_at_once(at + 1):
                 at += 1
         return self._headings[at].path
 
-    def _is_followed_at_once(self, at: int) -> bool:
-        """Whether there is nothing between a heading and the next one."""
-        return not self._text[self._headings[at].end : self._starts[at + 1]].strip()
+    def _is_opened_at_once(self, at: int) -> bool:
+        """Whether a heading stands under the one before it, and nothing between them."""
+        before, this = self._headings[at - 1 : at + 1]
+        return this.depth > before.depth and not self._text[before.end : this.start].strip()
 
 
 def _find(text: str) -> list[Heading]:
@@ -102,7 +106,7 @@ def _find(text: str) -> list[Heading]:
             fence = line["fence"]
         if words:
             above = [*(outer for outer in above if outer[0] < level), (level, " ".join(words.split()))]
-            found.append(Heading(start, line.end(), _path([words for _, words in above])))
+            found.append(Heading(start, line.end(), len(above) - 1, _path([words for _, words in above])))
         if words or line["marks"]:
             position = line.end()
     return found
