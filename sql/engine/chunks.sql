@@ -43,7 +43,8 @@ returns void language sql as $$
     where e.item_id = (i).id;
 $$;
 
--- chunks: [{position, start, end, text, heading_path, embedding: "[…]" or null}]; model: the name of what made the embeddings.
+-- chunks: [{position, start, end, text, heading_path or null, embedding: "[…]" or null}]
+-- model: the name of what made the embeddings
 -- Replaces all chunks of an item and returns the index status that follows: search_ready where every chunk has its
 -- vector, text_ready where one has not, pending where there are no chunks yet.
 create or replace function engine.replace_chunks(i almagest.items, chunks jsonb, model text)

@@ -38,9 +38,9 @@ returns boolean language sql as $$
     select exists (select from renewed)
 $$;
 
--- Takes a worker's chunks ([{position, start, end, text, heading_path, embedding}]) for the version that it leased. Returns the new
--- index status, or 'stale' where the lease was lost or the item has changed since: then nothing is taken.
--- Where vectors are still missing, the item is not handed out again for a minute.
+-- Takes a worker's chunks ([{position, start, end, text, heading_path, embedding}]) for the version that it leased.
+-- Returns the new index status, or 'stale' where the lease was lost or the item has changed since: then nothing is
+-- taken. Where vectors are still missing, the item is not handed out again for a minute.
 create or replace function engine.index_item(worker text, item uuid, version int, chunks jsonb, model text)
 returns text language plpgsql as $$
 declare
