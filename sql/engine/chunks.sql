@@ -1,14 +1,32 @@
 -- What search reads of an item: its chunks, their terms and their vectors, made and remade here alone.
 
--- What is searched with each chunk of an item: its title and tags.
-create or replace function engine.attributes_text(i almagest.items)
+-- What is searched with a chunk beside its text: title and tags belong to each of its item's chunks, and to each the
+-- headings that it stands under. A first heading that is the title counts once.
+create or replace function engine.attributes_text(i almagest.items, heading_path text)
 returns text language sql stable as $$
     select concat_ws(
-        E'\n', (i).title, (select string_agg(distinct t.tag, ' ') from almagest.item_tags as t where t.item_id = (i).id)
+        E'\n',
+        case when starts_with(heading_path || ' > ', (i).title || ' > ') is not true then (i).title end,
+        heading_path,
+        (select string_agg(distinct t.tag, ' ') from almagest.item_tags as t where t.item_id = (i).id)
     )
 $$;
 
--- Makes the terms of all chunks of an item again, from their texts and the item as it is now.
+-- What almagest.lexical says of a chunk's words, from its text and the item as it is now.
+create or replace function engine.words_of(i almagest.items, heading_path text, chunk_text text)
+returns table (length int, terms tsvector, says_when boolean, only_asks boolean, text_hash bigint)
+language sql stable as $$
+    select
+        engine.term_count(own.terms), own.terms, engine.says_when(chunk_text), engine.only_asks(chunk_text),
+        hashtextextended(chunk_text, 0)
+    from (
+        select setweight(engine.tokenise(engine.attributes_text(i, heading_path)), 'B')
+            || setweight(engine.tokenise(chunk_text), 'A') as terms
+        offset 0 -- tokenised once
+    ) as own
+$$;
+
+-- Makes the terms of all chunks of an item again.
 create or replace function engine.refresh_lexical(i almagest.items)
 returns void language sql as $$
     insert into almagest.lexical (
@@ -17,14 +35,10 @@ returns void language sql as $$
     )
     select
         k.id, (i).id, (i).org_id, (i).user_id, (i).client_id, (i).deal_id, (i).agent_ids, (i).state, (i).kind,
-        engine.sequence_of(i), coalesce((i).conversation_position, k.position), engine.tokeniser_version(),
-        engine.term_count(own.terms), own.terms,
-        engine.says_when(k.text), engine.only_asks(k.text), hashtextextended(k.text, 0)
-    from (select setweight(engine.tokenise(engine.attributes_text(i)), 'B') as terms offset 0) as attributes
-    cross join almagest.chunks as k
-    cross join lateral (
-        select attributes.terms || setweight(engine.tokenise(k.text), 'A') as terms offset 0
-    ) as own
+        engine.sequence_of(i), coalesce((i).conversation_position, k.position), engine.tokeniser_version(), w.length,
+        w.terms, w.says_when, w.only_asks, w.text_hash
+    from almagest.chunks as k
+    cross join lateral engine.words_of(i, k.heading_path, k.text) as w
     where k.item_id = (i).id
     on conflict (chunk_id) do update set
         tokeniser = excluded.tokeniser, length = excluded.length, terms = excluded.terms,
@@ -43,7 +57,8 @@ returns void language sql as $$
     where e.item_id = (i).id;
 $$;
 
--- chunks: [{position, start, end, text, embedding: "[…]" or null}]; model: the name of what made the embeddings.
+-- chunks: [{position, start, end, text, heading_path or null, embedding: "[…]" or null}]
+-- model: the name of what made the embeddings
 -- Replaces all chunks of an item and returns the index status that follows: search_ready where every chunk has its
 -- vector, text_ready where one has not, pending where there are no chunks yet.
 create or replace function engine.replace_chunks(i almagest.items, chunks jsonb, model text)

@@ -24,7 +24,11 @@ declare
     most constant int := 20001;
     known_documents bigint;
     known_length bigint;
-    identifiers text[] := array(select i from engine.identifiers(engine.fold(left(asked, 1000))) as i);
+    -- a word with a hyphen is a word, and a number of two digits says nothing
+    identifiers text[] := array(
+        select i from engine.identifiers(engine.fold(left(asked, 1000))) as i
+        where i !~ '^([[:alpha:]]+(-[[:alpha:]]+)+|\d\d?)$'
+    );
 begin
     select sum(p.documents), sum(p.total_length) into known_documents, known_length
     from almagest.partition_statistics as p

@@ -20,6 +20,7 @@ from tests.database.support import (
     digest,
     ids,
     memory,
+    one_hot,
     search,
     serve,
     unique_key,
@@ -109,6 +110,29 @@ def test_words_are_stemmed_and_stop_words_dropped(shared: Server) -> None:
         ("a&b R&D", "", {"b", "r", "d"}),
         ("std::vector<int>", "std::vector", {"std", "vector", "int"}),
         ("wait -- what?", "", {"wait"}),
+        ("got 0x80072EFD", "0x80072efd", set()),
+        ("the HTMLParser class", "htmlparser", {"html", "parser"}),
+        ("call getHTTPResponse2 now", "gethttpresponse2", {"get", "http", "response2"}),
+        ("write it in C++ or C#", "c++", {"c", "c#"}),
+        ("C++17, F#/C#", "c++17", {"c#", "f#", "c"}),
+        ("on node.js or .NET", "node.js", {"node", "js", "net"}),
+        ("npm i @scope/pkg", "@scope/pkg", {"scope", "pkg"}),
+        ("ask @anna", "@anna", {"anna"}),
+        ("id 550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440000", {"e29b", "41d4"}),
+        ("from 192.168.1.10:8080", "192.168.1.10:8080", {"192.168.1.10", "192", "168", "10", "8080"}),
+        ("at fe80::1ff", "fe80::1ff", {"1ff"}),
+        ("call foo::bar()", "foo::bar", {"foo", "bar"}),
+        ("with --dry-run", "--dry-run", {"dry-run", "dri", "run"}),
+        ("set $HOME", "$home", {"home"}),
+        ("in C:\\Users\\anna\\main.py", "c:\\users\\anna\\main.py", {"main.py", "main", "py", "anna"}),
+        ("in src/app/my-page.tsx:12", "src/app/my-page.tsx:12", {"my-page.tsx", "my-page", "page", "tsx", "12"}),
+        ("write to me+you@mail.example.org", "me+you@mail.example.org", {"mail.example.org", "me+you", "exampl"}),
+        ("app.config.maxRetries = 3", "app.config.maxretries", {"maxretries", "max", "retri"}),
+        ("__init__ runs", "__init__", {"init"}),
+        ("on 30.11.2026, 11/30/2026", "30.11.2026", {"11/30/2026", "30", "11", "2026"}),
+        ("错误码E0425出现了，见SID-48号", "e0425", {"sid-48", "sid", "48", "错误", "出现"}),
+        ("エラー0x80070005が発生", "0x80070005", {"発生"}),
+        ("에러ECONNREFUSED가", "econnrefus", set()),
     ],
 )
 def test_identifiers_are_found_whole_and_in_parts(shared: Server, text: str, whole: str, parts: set[str]) -> None:
@@ -122,6 +146,37 @@ def test_a_whole_identifier_is_a_rarer_term_than_its_parts(server: Server, org: 
 
     assert ids(search(server, org.owner, "what about SID-48?"))[0] == wanted
     assert ids(search(server, org.owner, "sid-48"))[0] == wanted
+
+
+@pytest.mark.parametrize("text", ["URLs and IDs of APIs", "PDFs, VMs, CPUs"])
+def test_plurals_of_abbreviations_stay_whole(shared: Server, text: str) -> None:
+    words = text.replace(",", "").lower().split()
+    assert {word.rstrip("s") for word in words if word not in {"and", "of"}} == {
+        term.rstrip("s") for term in terms_of(shared, text)
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("SID-48", "SID-480"),
+        ("SID-48", "SID-4-8"),
+        ("SID-48", "SID_48"),
+        ("0x80070005", "0x80072EFD"),
+        ("0x80070005", "0x8007"),
+        ("v1.2.3", "v1.2.30"),
+        ("v1.2.3", "v1.2"),
+        ("C++", "C#"),
+        ("C++", "C"),
+        ("#1234", "#12345"),
+        ("--dry-run", "--dry-runs"),
+        ("E0425", "E0426"),
+        ("src/app/main.py", "src/lib/main.py"),
+    ],
+)
+def test_a_near_miss_does_not_hold_the_whole(shared: Server, one: str, other: str) -> None:
+    assert one.lower() in terms_of(shared, f"see {one}.")
+    assert one.lower() not in terms_of(shared, f"see {other}.")
 
 
 def test_words_in_sentences_are_no_identifiers(shared: Server) -> None:
@@ -146,6 +201,9 @@ def test_a_very_long_run_has_no_whole_form(shared: Server) -> None:
         ("版本v2发布了", "发布"),
         ("発売日は未定です", "未定"),
         ("猫", "猫"),
+        ("佐々木さんと時々会う", "佐々木"),
+        ("𠮷野家で食べた", "𠮷野"),
+        ("注音ㄅㄆㄇ符號", "ㄅㄆ"),
     ],
 )
 def test_chinese_japanese_and_korean_are_found_by_bigrams(shared: Server, text: str, query: str) -> None:
@@ -179,7 +237,13 @@ def test_cjk_terms_are_the_bigrams(shared: Server) -> None:
         ("\\", []),
         ("\\\\ \\' '\\", []),
         ("back\\slash", ["back", "back\\slash", "slash"]),
-        ("%s %(x)s {} $1", ["1", "x"]),
+        ("%s %(x)s {} $1", ["$1", "1", "x"]),
+        ("to be or not to be", []),
+        ("who is it", []),
+        ("C", ["c"]),
+        ("IT", []),
+        ("。、！？「」", []),
+        ("—–…·•", []),
     ],
 )
 def test_odd_queries_have_defined_terms(shared: Server, query: str, terms: list[str]) -> None:
@@ -244,6 +308,15 @@ ADVERSARIAL = {
     "emoji": "🙂" * 100_000,
     "markup": "<a" * 50_000,
     "numbers": "0" * 100_000,
+    "options": "--a" * 33_333,
+    "sharps": "c#" * 50_000,
+    "pluses": "c++" * 33_333,
+    "paths": ("a/b.c/" * 33 + " ") * 500,
+    "dotted": "a:b.c@d " * 12_500,
+    "capitals": "ABcd" * 25_000,
+    "dollars": "$a" * 50_000,
+    "Han and Latin": "漢a" * 50_000,
+    "rare Han": "𠮷" * 100_000,
     "unique": " ".join(f"w{number}x" for number in range(14_000)),
 }
 
@@ -261,6 +334,22 @@ def test_a_long_text_is_tokenised_in_bounded_time(shared: Server, name: str) -> 
     start = time.perf_counter()
     shared.value("select length(engine.tokenise(%s))", ADVERSARIAL[name])
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in ADVERSARIAL if name != "unique"])
+def test_a_megabyte_is_tokenised_in_bounded_time(shared: Server, name: str) -> None:
+    """At most 3 s on the machine this was written on; a chunk has 1200 characters, so nothing ever comes near it."""
+    start = time.perf_counter()
+    shared.value("select length(engine.tokenise(left(repeat(%s, 10), 1000000)))", ADVERSARIAL[name])
+    assert time.perf_counter() - start < 20
+
+
+@pytest.mark.parametrize("query", ["to be or not to be", "who is it", "?!", "🙂"])
+def test_a_query_without_terms_is_answered_by_its_vector(server: Server, org: Org, query: str) -> None:
+    item = write_one(server, org.owner, "That is the question.", one_hot(1))
+    answer = search(server, org.owner, query, one_hot(1))
+    assert (answer["mode"], answer["degraded_reason"], ids(answer)) == ("vector", "no_terms_in_query", [item])
 
 
 @pytest.mark.parametrize(

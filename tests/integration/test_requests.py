@@ -75,8 +75,8 @@ class TestMainJob:
         written = team.remember("Indexed later.")
         team.rows("delete from almagest.embeddings where item_id = %s", written["id"])
         team.rows("update almagest.items set index_status = 'text_ready' where id = %s", written["id"])
-        assert index.handler({}, Context()) == {"indexed": 1, "stale": 0, "failed": 0, "counted": 0}
-        assert index.handler({}, Context()) == {"indexed": 0, "stale": 0, "failed": 0, "counted": 0}
+        assert index.handler({}, Context()) == {"indexed": 1, "stale": 0, "failed": 0, "retokenised": 0, "counted": 0}
+        assert index.handler({}, Context()) == {"indexed": 0, "stale": 0, "failed": 0, "retokenised": 0, "counted": 0}
         assert team.rows("select count(*) from almagest.embeddings where item_id = %s", written["id"]) == [1]
 
     def test_chunks_by_pages(self, team: Team) -> None:

@@ -86,7 +86,7 @@ class TestWriteMemory:
         [entry] = request["memories"]
         assert result.index_status == "search_ready"
         assert len(entry["chunks"]) == 2
-        assert entry["chunks"][0].keys() == {"position", "start", "end", "text", "embedding"}
+        assert entry["chunks"][0].keys() == {"position", "start", "end", "text", "heading_path", "embedding"}
         assert entry["chunks"][0]["embedding"].startswith(f"[1,{len('Words') + 1 + len(entry['chunks'][0]['text'])}")
         assert re.fullmatch("[0-9a-f]{64}", entry["content_hash"])
         assert (request["model"], request["atomic"], request["request_id"]) == ("fake@1", True, "r-1")
