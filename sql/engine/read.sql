@@ -81,7 +81,7 @@ returns jsonb language sql stable security definer set search_path = '' as $$
     from (
         select k.* from almagest.chunks as k
         join almagest.items as i on i.id = k.item_id
-        where k.item_id = item and k.position > after and engine.readable(c, i)
+        where k.item_id = item and k.version = i.version and k.position > after and engine.readable(c, i)
         order by k.position limit page
     ) as k
 $$;

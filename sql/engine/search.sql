@@ -235,7 +235,7 @@ declare
     states text[] := case
         when coalesce((request ->> 'include_archived')::boolean, false) then '{active,archived}' else '{active}'
     end;
-    filters jsonb := coalesce(jsonb_strip_nulls(nullif(request -> 'filters', 'null')), '{}');
+    filters jsonb := engine.given_filters(request -> 'filters');
     k int := coalesce((request ->> 'k')::int, 10);
     terms text[] := engine.query_terms(asked);
     how record;

@@ -526,7 +526,7 @@ MATCHES: dict[str, Callable[[dict[str, Any], Any], bool]] = {
     "source_ref": _any("source_ref"),
     "conversation": lambda item, wanted: item.get("conversation", {}).get("id") == wanted,
     "title": lambda item, wanted: wanted.lower() in item.get("title", "").lower() and "title" in item,
-    "tags": lambda item, wanted: set(wanted) <= set(item.get("tags", [])),
+    "tags": lambda item, wanted: bool(wanted) and set(wanted) <= set(item.get("tags", [])),
     "tags_any": lambda item, wanted: bool(set(wanted) & set(item.get("tags", []))),
     "priority_min": lambda item, wanted: item.get("importance", 0.5) >= wanted,
     "created_after": lambda item, wanted: item["created_at"] >= wanted,
