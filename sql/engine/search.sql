@@ -232,6 +232,7 @@ declare
     asked text := request ->> 'query';
     vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
     model smallint := engine.model_id(request ->> 'model');
+    as_of timestamptz := (request ->> 'as_of')::timestamptz;
     states text[] := case
         when coalesce((request ->> 'include_archived')::boolean, false) then '{active,archived}' else '{active}'
     end;
@@ -241,6 +242,8 @@ declare
     how record;
     knobs jsonb;
     items uuid[];
+    within bigint[];
+    candidates jsonb;
     pool int;
     q engine.query_terms;
     by_keyword record;
@@ -257,8 +260,10 @@ begin
     how := engine.search_mode(terms, vector is not null, model is not null, request ->> 'degraded_reason');
     knobs := engine.mode_knobs(engine.knobs(c, profile), how.mode);
     pool := greatest((knobs ->> 'candidates')::int, 2 * k);
-    if filters <> '{}' then
-        items := array(select engine.matching_items(c, filters));
+    if filters <> '{}' or as_of is not null then
+        within := engine.matching_chunks(c, states, filters, as_of);
+        items := array(select distinct l.item_id from almagest.chunks as l where l.id in (select unnest(within)));
+        states := case when as_of is null then states else '{active,archived,revoked,replaced}' end;
     end if;
     q := engine.weigh_terms(c, terms, states);
     stages := jsonb_build_object('terms', engine.milliseconds_since(started));
@@ -281,7 +286,8 @@ begin
     stages := stages || jsonb_build_object('rank', engine.milliseconds_since(started));
     best := engine.with_metadata(engine.diversify(ranked, model, (knobs ->> 'mmr_lambda')::float8, k), terms);
     stages := stages || jsonb_build_object('diversify', engine.milliseconds_since(started));
-    results := engine.read_results(best);
+    results := engine.read_results(best, terms, as_of);
+    candidates := engine.trace_candidates(engine.in_final_order(best, ranked), k);
     stages := stages || jsonb_build_object('read', engine.milliseconds_since(started));
 
     trace := jsonb_build_object(
@@ -290,13 +296,16 @@ begin
             'keyword', coalesce(cardinality(by_keyword.chunk_ids), 0), 'vector', cardinality(by_vector)
         ),
         'exact', by_keyword.exact, 'found', cardinality(ranked),
-        'candidates', engine.trace_candidates(ranked, k), 'stages_ms', stages
-    );
+        'candidates', candidates, 'stages_ms', stages
+    ) || jsonb_strip_nulls(jsonb_build_object(
+        'as_of', request -> 'as_of', 'include_archived', nullif(request -> 'include_archived', 'false')
+    ));
     trace_id := engine.record_retrieval(
         c, purpose, request, profile, how.mode, how.reason, cardinality(ranked), results, trace
     );
     return jsonb_build_object(
-        'mode', how.mode, 'degraded_reason', how.reason, 'results', results, 'trace_id', trace_id
+        'mode', how.mode, 'degraded_reason', how.reason, 'results', results, 'trace_id', trace_id,
+        'next_cursor', engine.cursor_after(trace_id, candidates, cardinality(best))
     ) || case
         when request ->> 'why_not' is not null then jsonb_build_object(
             'explain', trace || jsonb_build_object('why_not', engine.why_not(

@@ -36,12 +36,12 @@ $$;
 create or replace function engine.trace_candidates(ranked engine.candidate[], k int)
 returns jsonb language sql immutable parallel safe as $$
     select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
-        'item', r.item_id, 'keyword', round(r.keyword::numeric, 4), 'vector', round(r.vector::numeric, 4),
+        'chunk', r.chunk_id, 'item', r.item_id, 'keyword', round(r.keyword::numeric, 4), 'vector', round(r.vector::numeric, 4),
         'metadata', round(r.metadata::numeric, 4), 'boosts', nullif(r.boosts, '{}'),
         'hybrid', round(r.hybrid::numeric, 4), 'relevance', r.relevance, 'strength', round(r.strength::numeric, 4),
         'final', round(r.final::numeric, 4), 'cut', r.cut
     )) order by r.place), '[]')
-    from unnest(ranked[:least(100, greatest(30, 3 * k))]) with ordinality as r (
+    from unnest(ranked[:100]) with ordinality as r (
         chunk_id, item_id, keyword, matched, vector, metadata, boosts, hybrid, relevance, strength, final, cut, place
     )
 $$;
