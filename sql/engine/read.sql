@@ -32,7 +32,9 @@ $$;
 -- as_of  null for now; otherwise results tell what the version valid then said
 -- Returns the results of a search. A candidate whose text has been replaced since is left out, as is one that the
 -- caller may not see any more.
-create or replace function engine.read_results(best engine.candidate[], terms text[], as_of timestamptz default null)
+create or replace function engine.read_results(
+    best engine.candidate[], terms text[] default null, as_of timestamptz default null
+)
 returns jsonb language plpgsql stable security definer set search_path = '' as $$
 begin
     return coalesce((

@@ -3,7 +3,16 @@
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, Field, StrictInt, StringConstraints, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
 
 from almagest.models.base import Request, Result
 from almagest.models.fields import (
@@ -103,6 +112,8 @@ class Filters(Conditions):
 
 class SearchRequest(Request):
     """A question in plain words; or the cursor of an earlier answer, and nothing that would rank anew."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["query"]}, {"required": ["cursor"]}]})
 
     # First, since the other fields are checked against it.
     cursor: Cursor | None = Field(None, description="`next_cursor` of an answer: gives the results that follow.")
