@@ -90,28 +90,30 @@ begin
             ' union select f.id from almagest.folders as f join tree on f.parent_id = tree.id'
             ' where f.org_id = ($1).org_id) select tree.id from tree)', source, name
         )
-        when name in ('tags', 'tags_any') then engine.tags_condition(name, source, past)
     end;
 end
 $$;
 
--- The conditions on tags: those of the item now, or those that the version of the time had.
-create or replace function engine.tags_condition(name text, source text, past boolean)
+-- The conditions on tags: those of the item now, or those that the version of the time had. One for each tag that is
+-- wanted, so that the rarest of them leads.
+create or replace function engine.tags_condition(name text, wanted jsonb, source text, past boolean)
 returns text language plpgsql immutable parallel safe as $$
 declare
-    wanted text := format('engine.text_list(%s -> %L)', source, name);
-    now_has text := format(
-        'i.id in (select t.item_id from almagest.item_tags as t where t.org_id = ($1).org_id and t.tag = any(%s)%s)',
-        wanted, case name when 'tags' then format(
-            ' group by t.item_id having count(distinct t.tag) = cardinality(%s)', wanted
-        ) else '' end
-    );
+    listed text := format('engine.text_list(%s -> %L)', source, name);
+    has constant text := 'i.id in (select t.item_id from almagest.item_tags as t where t.org_id = ($1).org_id and t.tag = %s)';
+    now_has text := case name
+        when 'tags' then coalesce((
+            select string_agg(format(has, format('(%s -> %L ->> %s)', source, name, n - 1)), ' and ' order by n)
+            from generate_series(1, jsonb_array_length(wanted)) as n
+        ), 'false')
+        else format(has, format('any(%s)', listed))
+    end;
 begin
     return case
-        when not past then now_has
+        when not past then format('(%s)', now_has)
         else format(
             'case when v.item_id is null then %s else %s <> ''{}'' and v.tags %s %2$s end',
-            now_has, wanted, case name when 'tags' then '@>' else '&&' end
+            now_has, listed, case name when 'tags' then '@>' else '&&' end
         )
     end;
 end
@@ -127,6 +129,7 @@ declare
 begin
     for name in select jsonb_object_keys(filters) order by 1 loop
         condition := case
+            when name in ('tags', 'tags_any') then engine.tags_condition(name, filters -> name, source, past)
             when name <> 'any' then engine.filter_condition(name, source, past)
             else (
                 select format('(%s)', coalesce(string_agg(engine.filter_conditions(
@@ -156,30 +159,24 @@ begin
 end
 $$;
 
--- In which state an item was at the time $4, as SQL over almagest.items as i, facts as f and the last that the audit log
--- tells of its archive until then, as a. What is archived or revoked without a time has been so always.
-create or replace function engine.state_at()
+-- Whether an item was in one of the states $2 at the time $4, as SQL over almagest.items as i, facts as f and the last
+-- that the audit log tells of its archive until then, as a. What is archived or revoked without a time has been so
+-- always. (Each branch a boolean of its own: of = any over them all, the planner would expect next to no rows.)
+create or replace function engine.state_condition()
 returns text language sql immutable parallel safe as $$
-    select 'case when i.state in (''provisional'', ''erased'') then i.state'
-        ' when i.state = ''revoked'' and not coalesce(f.revoked_at > $4, false) then ''revoked'''
-        ' when i.state = ''archived'' and not coalesce(i.archived_at > $4, false) then ''archived'''
-        ' when a.action = ''archived'' then ''archived'' else ''active'' end'
+    select 'case when i.state = ''provisional'' then ''provisional'' = any($2)'
+        ' when i.state = ''revoked'' and not coalesce(f.revoked_at > $4, false) then ''revoked'' = any($2)'
+        ' when i.state = ''archived'' and not coalesce(i.archived_at > $4, false) then ''archived'' = any($2)'
+        ' when a.action = ''archived'' then ''archived'' = any($2)'
+        ' else ''active'' = any($2) end'
 $$;
 
--- The chunks that a search may answer with: of items that the caller may see, in one of the states, that pass the
--- filters; none where none does.
---   filters  without nulls (see engine.given_filters)
---   as_of    null for now; otherwise the chunks of the version valid then, of items in one of the states then, whatever
---            has become of them since, unless they were erased
--- Planned anew each time for what is asked, so that a selective filter is answered from its index.
-create or replace function engine.matching_chunks(c engine.caller, states text[], filters jsonb, as_of timestamptz)
-returns bigint[] language plpgsql stable as $$
-declare
-    conditions text := engine.filter_conditions(filters, '$3', as_of is not null);
-    matching bigint[];
+-- The query of engine.matching_chunks, for execute … using c, states, filters, as_of.
+create or replace function engine.matching_query(filters jsonb, past boolean)
+returns text language plpgsql stable as $$
 begin
-    execute case
-        when as_of is null then
+    return case
+        when not past then
             'select array_agg(k.id) from almagest.items as i'
             ' join almagest.chunks as k on k.item_id = i.id and k.version = i.version'
             ' where i.state = any($2)'
@@ -193,9 +190,26 @@ begin
             ' order by l.item_id, l.id desc) as a on a.item_id = i.id'
             ' join almagest.chunks as k on k.item_id = i.id'
             ' and coalesce(v.version, case when i.updated_at <= $4 then i.version end) between k.since_version and k.version'
-            ' where i.created_at <= $4 and i.state <> ''erased'' and ' || engine.state_at() || ' = any($2)'
-    end || ' and engine.visible($1, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and ' || conditions
-    into matching using c, states, filters, as_of;
+            ' where i.created_at <= $4 and i.state <> ''erased'' and ' || engine.state_condition()
+    end
+        || ' and engine.visible($1, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and '
+        || engine.filter_conditions(filters, '$3', past);
+end
+$$;
+
+-- The chunks that a search may answer with: of items that the caller may see, in one of the states, that pass the
+-- filters; none where none does.
+--   filters  without nulls (see engine.given_filters)
+--   as_of    null for now; otherwise the chunks of the version valid then, of items in one of the states then, whatever
+--            has become of them since, unless they were erased
+-- Planned anew each time for what is asked, so that a selective filter is answered from its index: 1 to 10 ms in an org
+-- of 100,000 items, and about 200 for what lets nearly all of them through.
+create or replace function engine.matching_chunks(c engine.caller, states text[], filters jsonb, as_of timestamptz)
+returns bigint[] language plpgsql stable as $$
+declare
+    matching bigint[];
+begin
+    execute engine.matching_query(filters, as_of is not null) into matching using c, states, filters, as_of;
     return coalesce(matching, '{}');
 end
 $$;

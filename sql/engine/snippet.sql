@@ -84,6 +84,7 @@ declare
     words text[];
     word text;
     lowered text;
+    camel boolean;
     part text;
     place int := 0;         -- of the word, in the folded text
     part_place int;
@@ -93,6 +94,8 @@ declare
     piece int := 1;
     piece_place int := 0;   -- of the piece, in the folded text
     passed int := 0;        -- characters of the content before the piece
+    last_place int;         -- in the content
+    following int;
 begin
     starts := '{}';
     ends := '{}';
@@ -108,11 +111,14 @@ begin
         word := words[n];
         if n % 2 = 0 then
             lowered := lower(word);
-            number := array_position(terms, (ts_lexize('pg_catalog.english_stem', lowered))[1]);
+            camel := substr(word, 2) <> substr(lowered, 2) and word ~ '[[:lower:]][[:upper:]]';
+            number := case
+                when not camel then array_position(terms, (ts_lexize('pg_catalog.english_stem', lowered))[1])
+            end;
             if number is null or terms[number] <> lowered and lowered ~ '[[:digit:]]' then
                 number := array_position(terms, lowered);
                 -- only identifiers are terms as they stand, and not a word that happens to be another's stem
-                if number is not null and word !~ '[^[:alpha:]]|[[:lower:]][[:upper:]]' then
+                if number is not null and not camel and word !~ '[^[:alpha:]]' then
                     number := null;
                 end if;
             end if;
@@ -131,7 +137,7 @@ begin
                         numbers := numbers || number;
                     end if;
                 end loop;
-            elsif substr(word, 2) <> substr(lowered, 2) and word ~ '[[:lower:]][[:upper:]]' then
+            elsif camel then
                 -- as the tokeniser takes camelCase apart
                 part_place := place;
                 foreach part in array string_to_array(
@@ -170,10 +176,17 @@ begin
             passed := passed + pieces.lengths[piece];
             piece := piece + 1;
         end loop;
-        ends := ends || passed + case
+        last_place := passed + case
             when length(pieces.folded[piece]) = pieces.lengths[piece] then found_ends[n] - piece_place
             else pieces.lengths[piece]
         end;
+        -- with the marks on the last letter
+        following := piece + 1;
+        while found_ends[n] = piece_place + length(pieces.folded[piece]) and pieces.folded[following] = '' loop
+            last_place := last_place + pieces.lengths[following];
+            following := following + 1;
+        end loop;
+        ends := ends || last_place;
     end loop;
 end
 $$;

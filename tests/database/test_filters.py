@@ -350,3 +350,99 @@ def test_a_folder_of_another_org_holds_nothing(server: Server, org: Org) -> None
     other.item("zebra", folder_id=folders["top"])
     for name in ("folder", "folder_tree"):
         assert search(server, org.owner, "zebra", filters={name: folders["top"]})["results"] == []
+
+
+# What they cost
+
+CROWD = """
+insert into almagest.items (org_id, kind, type, title, content, content_hash, origin, conversation_id,
+    conversation_position, metadata, folder_id, project_id, client_id, created_at, occurred_at, source_ref,
+    index_status)
+select o.id, 'memory', case when n %% 2000 = 0 then 'playbook' else 'note' end, 'Title ' || n, 'Text ' || n,
+    lpad(n::text, 64, '0'), 'agent', case when n %% 2 = 0 then 'talk ' || n / 200 end, n,
+    jsonb_build_object('n', n), f.ids[1 + n %% 200], p.ids[1 + n %% 200], k.ids[1 + n %% 200],
+    '2026-01-01'::timestamptz + make_interval(mins => n), '2025-01-01'::timestamptz + make_interval(mins => n),
+    'ref ' || n / 10, 'search_ready'
+from almagest.orgs as o, generate_series(1, 40000) as n,
+    (select array_agg(id) as ids from almagest.folders) as f,
+    (select array_agg(id) as ids from almagest.projects) as p,
+    (select array_agg(id) as ids from almagest.clients) as k
+where o.id = %s;
+"""
+
+
+@pytest.fixture
+def crowd(server: Server, org: Org) -> str:
+    """An org of 40,000 items of one chunk each, and a folder in it."""
+    for table in ("projects", "clients"):
+        server.rows(
+            f"insert into almagest.{table} (org_id, slug, name)"
+            " select %s, 'place' || n, 'n' from generate_series(1, 200) as n",
+            org.id,
+        )
+    server.rows(
+        "insert into almagest.folders (org_id, name) select %s, 'folder ' || n from generate_series(1, 200) as n",
+        org.id,
+    )
+    server.rows(CROWD, org.id)
+    server.rows(
+        "insert into almagest.item_tags (item_id, org_id, tag)"
+        " select id, org_id, 'tag ' || conversation_position %% 300 from almagest.items where org_id = %s"
+        " union all select id, org_id, 'common' from almagest.items where org_id = %s",
+        *(org.id, org.id),
+    )
+    server.rows(
+        "insert into almagest.chunks (item_id, org_id, position, start_offset, end_offset, text)"
+        " select id, org_id, 0, 0, 1, content from almagest.items where org_id = %s",
+        org.id,
+    )
+    server.rows(
+        "vacuum analyze almagest.items, almagest.item_tags, almagest.chunks, almagest.folders, almagest.projects"
+    )
+    server.rows("analyze")
+    folder: str = server.value("select min(id::text) from almagest.folders")
+    return folder
+
+
+def _plan(server: Server, caller: Caller, filters: dict[str, Any], as_of: str | None = None) -> list[str]:
+    server.rows(
+        "create or replace function pg_temp.explained("
+        "c engine.caller, states text[], filters jsonb, as_of timestamptz) returns setof text language plpgsql as $$"
+        " begin return query execute 'explain ' || engine.matching_query(filters, as_of is not null)"
+        " using c, states, filters, as_of; end $$"
+    )
+    return server.rows(
+        "select plan.line from engine.resolve_caller(%s) as c"
+        " cross join lateral pg_temp.explained(c, '{active}', %s, %s) as plan (line)",
+        *(Jsonb(caller), Jsonb(filters), as_of),
+    )
+
+
+def test_selective_filters_are_answered_from_their_indexes(server: Server, org: Org, crowd: str) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"tags": ["tag 7"]}, "item_tags_tag"),
+        ({"tags": ["common", "tag 7"]}, "item_tags_tag"),
+        ({"conversation": "talk 7"}, "items_conversation"),
+        ({"project": "place7"}, "items_project"),
+        ({"client": "place7"}, "items_client"),
+        ({"folder": crowd}, "items_folder"),
+        ({"folder_tree": crowd}, "items_folder"),
+        ({"type": "playbook"}, "items_type"),
+        ({"source_ref": "ref 7"}, "items_source"),
+        ({"metadata": {"n": 7}}, "items_metadata"),
+        ({"created_after": "2026-01-28T18:00:00Z"}, "items_created"),
+        ({"occurred_before": "2025-01-01T02:00:00Z"}, "items_occurred"),
+        ({"updated_before": "2026-01-01T00:00:00Z"}, "items_recent"),
+    ]
+    for filters, index in cases:
+        plan = "\n".join(_plan(server, org.owner, filters))
+        assert index in plan, (filters, plan)
+        assert "chunks_place" in plan, (filters, plan)
+        assert "Seq Scan on items" not in plan, (filters, plan)
+        assert "Seq Scan on chunks" not in plan, (filters, plan)
+
+
+def test_a_wide_filter_does_not_look_up_item_after_item(server: Server, org: Org, crowd: str) -> None:
+    for filters, as_of in (({"kind": "memory"}, None), ({}, "2027-01-01T00:00:00Z"), ({"tags": ["common"]}, None)):
+        plan = "\n".join(_plan(server, org.owner, filters, as_of))
+        assert "Nested Loop" not in plan, (filters, plan)
