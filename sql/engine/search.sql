@@ -278,6 +278,14 @@ begin
         where how.mode <> 'lexical'
     );
     stages := stages || jsonb_build_object('vector', engine.milliseconds_since(started));
+    if as_of is not null then
+        -- the legs look at items: what they found of other versions gives way to the version valid then
+        select array_agg(then_valid.id) into by_vector
+        from almagest.chunks as found
+        join almagest.chunks as then_valid on then_valid.item_id = found.item_id
+        where found.id = any(by_keyword.chunk_ids || by_vector) and then_valid.id in (select unnest(within));
+        by_keyword.chunk_ids := '{}';
+    end if;
     ranked := array(
         select r from engine.rank_items(
             c, asked, q, vector, model, how.mode, states, items, knobs, by_keyword.chunk_ids, by_vector
