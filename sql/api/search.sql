@@ -1,7 +1,7 @@
 -- Searches by words and meaning, and records how it answered; or goes on with an earlier answer.
---   request  {query, embedding: '[…]' or null, model, degraded_reason, k, profile, filters, as_of, include_archived, legs:
---            [keyword, vector], level: item or chunk, explain, why_not: item or null, request_id}; filters as in
---            engine/filters.sql; or {cursor, k, query?}
+--   request  {query, embedding: '[…]' or null, model, degraded_reason, k, profile, filters, as_of, include_archived,
+--            legs: [keyword, vector], level: item or chunk, explain, why_not: item or null, request_id}; filters as
+--            in engine/filters.sql; or {cursor, k, query?}
 --   returns  {mode, degraded_reason, results: [{id, kind, type, title, version, chunk: {position, start, end,
 --            heading_path}, snippet, marks: [[start, end]], source_ref, metadata, tags, agent_name, conversation,
 --            created_at, relevance, scores: {hybrid, vector, keyword, metadata, strength, final}}], trace_id,

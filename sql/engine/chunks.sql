@@ -76,8 +76,8 @@ returns void language sql as $$
 $$;
 
 -- chunks: [{position, start, end, text, embedding: "[…]" or null}]; model: the name of what made the embeddings.
--- Replaces all chunks of an item's current version and returns the index status that follows: search_ready where every chunk has its
--- vector, text_ready where one has not, pending where there are no chunks yet.
+-- Replaces all chunks of the current version of an item and returns the index status that follows: search_ready where
+-- every chunk has its vector, text_ready where one has not, pending where there are no chunks yet.
 create or replace function engine.replace_chunks(i almagest.items, chunks jsonb, model text)
 returns text language plpgsql as $$
 declare

@@ -191,8 +191,8 @@ begin
 end
 $$;
 
--- Which of the words, of so many terms, to show: the first and the last of those, at most 400 characters apart, that are of the most
--- different terms, the most words of them; the earliest where several are.
+-- Which of the words, of so many terms, to show: the first and the last of those, at most 400 characters apart, that
+-- are of the most different terms, the most words of them; the earliest where several are.
 create or replace function engine.best_words(
     starts int[], ends int[], numbers int[], terms int, out first_word int, out last_word int
 )
@@ -228,7 +228,7 @@ $$;
 -- terms    of the query, as engine.query_terms gives them
 -- Returns the window of at most 400 characters, cut between words, that holds the most different terms, and marks:
 -- [[start, end], …], the places of the query's words in it, in characters from 0, apart from one another and in order.
--- About 0.1 ms for 1200 characters of English.
+-- About 0.15 ms for 1200 characters of English and ten terms.
 create or replace function engine.snippet(content text, terms text[], out snippet text, out marks jsonb)
 language plpgsql immutable parallel safe as $$
 declare

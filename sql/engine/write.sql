@@ -348,8 +348,8 @@ end
 $$;
 
 -- Brings what search reads in line with an edit. New text comes with its chunks; a new title changes the terms at once,
--- and the vectors by the index job. What was searched before stays, for searches of that time. A lease on the old version ends, so that its work is not taken; the item waits for
--- the next one.
+-- and the vectors by the index job. What was searched before stays, for searches of that time. A lease on the old
+-- version ends, so that its work is not taken; the item waits for the next one.
 create or replace function engine.reindex(i almagest.items, old almagest.items, request jsonb)
 returns almagest.items language plpgsql as $$
 declare
