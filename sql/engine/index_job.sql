@@ -69,7 +69,7 @@ create or replace function engine.fail_item(worker text, item uuid, version int,
 returns void language sql as $$
     update almagest.items as i
     set index_status = case
-            when i.index_attempts >= 5 or not exists (select from almagest.chunks as k where k.item_id = i.id)
+            when i.index_attempts >= 5 or not exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version)
                 then 'failed'
             else 'text_ready'
         end,

@@ -49,18 +49,8 @@ begin
 end
 $$;
 
--- The states of chunks that a search looks at. An item was active at an earlier time whatever became of it since.
-create or replace function engine.searched_states(include_archived boolean, as_of timestamptz)
-returns text[] language sql immutable parallel safe as $$
-    select case
-        when as_of is not null then '{active,archived,revoked,replaced}'::text[]
-        when include_archived then '{active,archived}'
-        else '{active}'
-    end
-$$;
-
--- request: see api.search. Returns {mode, degraded_reason, results, trace_id}; the answer of POST /v1/search. A leg that
--- fails leaves the answer to the others.
+-- request: see api.search. Returns {mode, degraded_reason, results, trace_id, next_cursor}; the answer of POST
+-- /v1/search. A leg that fails leaves the answer to the others.
 create or replace function engine.search(c engine.caller, request jsonb, purpose text)
 returns jsonb language plpgsql as $$
 declare
@@ -71,8 +61,10 @@ declare
     vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
     model smallint := engine.model_id(request ->> 'model');
     as_of timestamptz := (request ->> 'as_of')::timestamptz;
-    states text[] := engine.searched_states(coalesce((request ->> 'include_archived')::boolean, false), as_of);
-    filters jsonb := coalesce(jsonb_strip_nulls(nullif(request -> 'filters', 'null')), '{}');
+    states text[] := case
+        when coalesce((request ->> 'include_archived')::boolean, false) then '{active,archived}' else '{active}'
+    end;
+    filters jsonb := engine.given_filters(request -> 'filters');
     by_chunk boolean := coalesce(request ->> 'level' = 'chunk', false);
     k int := coalesce((request ->> 'k')::int, 10);
     terms text[] := engine.query_terms(asked);
@@ -106,6 +98,8 @@ begin
         set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true);
     if filters <> '{}' or as_of is not null then
         within := engine.matching_chunks(c, states, filters, as_of);
+        -- within tells which of these were active then
+        states := case when as_of is null then states else '{active,archived,revoked,replaced}' end;
     end if;
     stages := engine.stage(stages, 'filter', started);
 
@@ -156,18 +150,18 @@ begin
     end if;
 
     ranked := engine.rank(
-        c, asked, terms, q, vector, model, how.mode, states, keyword_ids || vector_ids || substring_ids, substring_scores, within,
-        by_chunk, knobs, greatest(60, 3 * k)
+        c, asked, terms, q, vector, model, how.mode, states, keyword_ids || vector_ids || substring_ids, substring_scores,
+        within, by_chunk, knobs, greatest(60, 3 * k)
     );
     stages := engine.stage(stages, 'rank', started);
     ordered := engine.diversify(ranked.candidates, model, k, (knobs ->> 'mmr_lambda')::float8);
     answer := array(select r from unnest(ordered.candidates) as r where r.place <= k and r.cut is null order by r.place);
     stages := engine.stage(stages, 'diversify', started);
-    results := engine.read_results(answer);
+    results := engine.read_results(answer, terms, as_of);
     stages := engine.stage(stages, 'read', started);
 
     trace := jsonb_build_object(
-        'terms', to_jsonb(terms), 'counted', (q).counted, 'knobs', knobs, 'filters', filters, 'as_of', engine.utc(as_of),
+        'terms', to_jsonb(terms), 'counted', (q).counted, 'knobs', knobs, 'filters', filters,
         'level', case when by_chunk then 'chunk' else 'item' end,
         'legs', jsonb_strip_nulls(jsonb_build_object(
             'keyword', case when exact is not null then coalesce(cardinality(keyword_ids), 0) end,
@@ -175,14 +169,17 @@ begin
             'substring', case when how.mode = 'substring' then coalesce(cardinality(substring_ids), 0) end
         )),
         'exact', exact, 'found', ranked.total,
-        'candidates', engine.trace_candidates(ordered.candidates, k), 'mmr', coalesce(ordered.decisions, '[]'),
+        'candidates', engine.trace_candidates(ordered.candidates), 'mmr', coalesce(ordered.decisions, '[]'),
         'stages_ms', stages
-    );
+    ) || jsonb_strip_nulls(jsonb_build_object(
+        'as_of', request -> 'as_of', 'include_archived', nullif(request -> 'include_archived', 'false')
+    ));
     trace_id := engine.record_retrieval(
         c, purpose, request, profile, how.mode, how.reason, ranked.total, vector, results, trace
     );
     return jsonb_build_object(
-        'mode', how.mode, 'degraded_reason', how.reason, 'results', results, 'trace_id', trace_id
+        'mode', how.mode, 'degraded_reason', how.reason, 'results', results, 'trace_id', trace_id,
+        'next_cursor', engine.cursor_after(trace_id, trace -> 'candidates', cardinality(answer))
     ) || case
         when request ->> 'why_not' is not null then jsonb_build_object(
             'explain', trace || jsonb_build_object('why_not', engine.why_not(

@@ -31,8 +31,8 @@ end
 $$;
 
 -- What a trace tells of the candidates of a search: first the answer, then the others by score, then those that were
--- cut; of three for each result, and 30 to 100 in all. Costs about 9 microseconds a candidate.
-create or replace function engine.trace_candidates(ranked engine.candidate[], k int)
+-- cut; 100 at the most. Costs about 9 microseconds a candidate.
+create or replace function engine.trace_candidates(candidates engine.candidate[])
 returns jsonb language plpgsql immutable parallel safe as $$
 begin
     return (
@@ -42,8 +42,8 @@ begin
             'boosts', nullif(r.boosts, '{}'), 'hybrid', round(r.hybrid::numeric, 4), 'relevance', r.relevance,
             'strength', round(r.strength::numeric, 4), 'final', round(r.final::numeric, 4), 'cut', r.cut
         )) order by r.place), '[]')
-        from unnest(ranked) as r
-        where r.place <= least(100, greatest(30, 3 * k))
+        from unnest(candidates) as r
+        where r.place <= 100
     );
 end
 $$;

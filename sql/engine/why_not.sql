@@ -47,7 +47,7 @@ begin
             select string_agg(f, ', ') from jsonb_array_elements_text(failed) as f
         )), 'filters', failed);
     end if;
-    if not exists (select from almagest.chunks as l where l.item_id = i.id) then
+    if not exists (select from almagest.chunks as l where l.item_id = i.id and l.version = i.version) then
         return jsonb_build_object('step', 'not_indexed', 'reason', 'Its text is not indexed yet.');
     end if;
     if not exists (

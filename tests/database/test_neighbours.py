@@ -60,7 +60,7 @@ def _sequences(server: Server) -> list[list[Row]]:
         " l.chunk_id, i.id::text, i.conversation_id is not null, l.length,"
         " array(select lexeme from unnest(l.terms)), array(select cardinality(positions) from unnest(l.terms))"
         " from almagest.lexical as l join almagest.items as i on i.id = l.item_id"
-        " join almagest.chunks as k on k.id = l.chunk_id"
+        " join almagest.chunks as k on k.id = l.chunk_id and k.version = i.version"
         " order by coalesce(i.conversation_position, k.position), l.chunk_id"
     ):
         found.setdefault(key, []).append(Row(chunk, item, message, length, dict(zip(lexemes, counts, strict=True))))

@@ -674,6 +674,20 @@ def matching_items(server: Server, who: Who, item: Item) -> bool:
     return item.state in _STATES and item.id in _as_engine(server, who, query)
 
 
+def _matching_chunks(server: Server, who: Who, item: Item, as_of: str) -> bool:
+    matching = f"engine.matching_chunks(c, %s, '{{}}', {as_of})"
+    query = f"select k.item_id::text from almagest.chunks as k where k.id = any({matching})"
+    return item.id in _as_engine(server, who, query, _STATES)
+
+
+def matching_chunks(server: Server, who: Who, item: Item) -> bool:
+    return _matching_chunks(server, who, item, "null")
+
+
+def chunks_of_the_past(server: Server, who: Who, item: Item) -> bool:
+    return _matching_chunks(server, who, item, "now()")
+
+
 def rank_items(server: Server, who: Who, item: Item) -> bool:
     """Handed every chunk there is, as if the legs had let them slip through."""
     query = (
@@ -693,6 +707,8 @@ FIRST_LAYER = [
     vector_leg,
     filtered_vector_leg,
     matching_items,
+    matching_chunks,
+    chunks_of_the_past,
     rank_items,
 ]
 
@@ -754,6 +770,11 @@ def read_chunks(server: Server, who: Who | None, item: Item) -> bool:
         return server.value(f"select engine.read_chunks({_SEES_ALL}, %s, -1, 100)", item.id, item.id) != []
 
 
+def read_neighbours(server: Server, who: Who | None, item: Item) -> bool:
+    with _entered(server, who):
+        return server.value(f"select engine.read_neighbours({_SEES_ALL}, %s, 2)", item.id, item.id) is not None
+
+
 def is_readable(server: Server, who: Who | None, item: Item) -> bool:
     with _entered(server, who):
         return bool(server.value("select engine.is_readable(%s)", item.id))
@@ -793,6 +814,7 @@ SECOND_LAYER = [
     read_results,
     read_item,
     read_chunks,
+    read_neighbours,
     is_readable,
     select_item,
     select_chunks,
@@ -900,7 +922,7 @@ def _everything_said(world: World) -> dict[str, str]:
         for vector in (None, one_hot(*range(len(world.items)))):
             parts.append(search(server, who.caller, "common note", vector, k=100, include_archived=True))
         for item in world.items:
-            for name in ("get_item", "get_chunks"):
+            for name in ("get_item", "get_chunks", "get_neighbours"):
                 parts.append(attempt(server, name, who.caller, {"id": item.id}))
         said[who.name] = str(parts)
     return said
@@ -928,7 +950,16 @@ def test_without_the_first_layer_nothing_hidden_is_changed(without_first_layer: 
 
 
 def test_the_second_layers_tests_notice_its_absence(without_second_layer: World) -> None:
-    for look in (read_results, read_item, read_chunks, is_readable, select_item, select_chunks, select_tags):
+    for look in (
+        read_results,
+        read_item,
+        read_chunks,
+        read_neighbours,
+        is_readable,
+        select_item,
+        select_chunks,
+        select_tags,
+    ):
         found = disagreements(
             without_second_layer, lambda world, who, item, look=look: look(world.server, who, item), may_see
         )

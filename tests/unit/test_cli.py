@@ -17,7 +17,7 @@ from typer.main import get_command
 from almagest.cli import app, explain, items, main, profiles
 from almagest.cli.context import read_settings
 from almagest.models.bootstrap import DEFAULT_BUDGET
-from almagest.models.search import DEFAULT_K, Filters
+from almagest.models.search import DEFAULT_K, Filters, SearchResult
 from almagest.models.traces import Trace, TraceCandidate
 
 Command = Any  # typer carries a copy of click's class, which has no public name
@@ -281,3 +281,28 @@ class TestExplain:
         assert [(row["stage"], row["ms"]) for row in rows] == [
             ("terms", "0.50"), ("keyword", "2.50"), ("rank", "2.50"), ("read", "0.50"),
         ]  # fmt: skip
+
+
+def test_the_words_of_the_query_are_bold() -> None:
+    result = SearchResult.model_validate(
+        {
+            "id": str(uuid4()), "kind": "memory", "snippet": "a [red] zebra \n", "marks": [[2, 7], [8, 13]],
+            "created_at": "2026-01-01T00:00:00Z", "relevance": "high", "scores": {"final": 1},
+        }
+    )  # fmt: skip
+    text = items.marked(result)
+    assert text.plain == "a [red] zebra"
+    assert [(text.plain[span.start : span.end], span.style) for span in text.spans] == [
+        ("[red]", "bold"),
+        ("zebra", "bold"),
+    ]
+
+
+def test_filters_are_lists_json_numbers_or_text() -> None:
+    assert items.parse_filters(
+        ["kind=memory,page", "type=note", "tags=a", "title=a, b", "priority_max=0.5", 'metadata={"a": [1]}', "any=[]"]
+    ) == {
+        "kind": ["memory", "page"], "type": "note", "tags": ["a"], "title": "a, b", "priority_max": 0.5,
+        "metadata": {"a": [1]}, "any": [],
+    }  # fmt: skip
+    assert set(items.LISTS) < set(Filters.model_fields)

@@ -262,6 +262,21 @@ class TestSearch:
         assert (request["embedding"], request["model"], request["degraded_reason"]) == (None, None, "model_missing")
         assert response.degraded_reason == "model_missing"
 
+    def test_a_cursor_needs_no_vector(self, rpc: FakeRpc) -> None:
+        rpc.answers["search"] = lambda request: {**LEXICAL, "next_cursor": "next"}
+        response = search(runtime(rpc), WHO, SearchRequest(cursor="x", k=3), CALL)
+        [request] = rpc.requests("search")
+        assert (request["cursor"], request["k"], request["query"]) == ("x", 3, None)
+        assert request.get("embedding") is None
+        assert response.next_cursor == "next"
+
+    def test_what_ranks_is_passed_on_as_it_is(self, rpc: FakeRpc) -> None:
+        rpc.answers["search"] = lambda request: LEXICAL
+        fields: dict[str, Any] = {"as_of": "2026-01-31T12:00:00+02:00", "legs": ["vector"], "level": "chunk"}
+        search(runtime(rpc), WHO, SearchRequest(query="abc", **fields), CALL)
+        [request] = rpc.requests("search")
+        assert (request["as_of"], request["legs"], request["level"]) == ("2026-01-31T10:00:00Z", ["vector"], "chunk")
+
     def test_chunks_by_page(self, rpc: FakeRpc) -> None:
         rpc.answers["get_chunks"] = lambda request: {"chunks": [], "next_cursor": "9"}
         assert get_chunks(runtime(rpc), WHO, ITEM, "4", 5).next_cursor == "9"
