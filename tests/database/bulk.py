@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from tests.database.support import MODEL, Caller, Org, Server, literal, one_hot, write_one
 
-Vectors = NDArray[np.float32]
+Vectors = NDArray[np.floating[Any]]
 
 STAGE = """
 create temp table staged (
@@ -65,10 +65,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def org_of(self, place: int) -> Org:
+        """The org of one row."""
+        return self.org
+
 
 def fill(server: Server, *groups: Rows) -> None:
     """Store rows, and build the vector index once instead of row by row; statistics are left as they are."""
-    owner = groups[0].org.owner
+    owner = groups[0].org_of(0).owner
     # The first model to write has number 1, and the index.
     first = write_one(server, owner, "the first to have a vector", one_hot(383))
     server.call("erase_item", owner, {"id": first, "strict": True})
@@ -86,7 +90,8 @@ def fill(server: Server, *groups: Rows) -> None:
                 copy.write_row(row)
         for statement in STORE:
             server.rows(statement, *([MODEL] if "%s" in statement else []))
-    server.rows("set maintenance_work_mem = '1GB'")
+    # the whole graph in memory: about 1.5 kB a row
+    server.rows(f"set maintenance_work_mem = '{256 + 2 * sum(map(len, groups)) // 1000}MB'")
     server.rows("set max_parallel_maintenance_workers = 1")
     server.rows(definition)
 
@@ -95,7 +100,7 @@ def _staged(group: Rows) -> Iterator[tuple[Any, ...]]:
     for place, text in enumerate(group.texts):
         yield (
             place,
-            UUID(group.org.id),
+            UUID(group.org_of(place).id),
             _uuid(group.users[place] if group.users else None),
             _uuid(group.projects[place] if group.projects else None),
             group.types[place] if group.types else "note",
@@ -142,19 +147,32 @@ class Clusters:
     def __post_init__(self) -> None:
         self.centres = unit(self.rng.normal(size=(self.count, 384)))
 
-    def draw(self, count: int) -> Vectors:
-        """Vectors around centres drawn at random."""
-        centres = self.centres[self.rng.integers(self.count, size=count)]
-        noise = unit(self.rng.normal(size=(count, 384)))
-        return unit(centres + 0.8 * noise)
+    def draw(self, count: int, block: int = 50_000) -> Vectors:
+        """Vectors around centres drawn at random, rounded as they are stored."""
+        drawn = np.empty((count, 384), np.float16)
+        for start in range(0, count, block):
+            some = drawn[start : start + block]
+            centres = self.centres[self.rng.integers(self.count, size=len(some))]
+            some[:] = unit(centres + 0.8 * unit(self.rng.normal(size=(len(some), 384))))
+        return drawn
 
 
 def nearest(stored: Vectors, query: Vectors, k: int) -> list[int]:
-    """The k rows nearest to a query by an exact scan, over vectors rounded as they are stored."""
-    rounded = unit(stored.astype(np.float16).astype(np.float32))
-    similarities = rounded @ query.astype(np.float16).astype(np.float32)
-    best = np.argpartition(-similarities, min(k, len(stored)) - 1)[:k]
-    return [int(place) for place in best[np.argsort(-similarities[best])]]
+    """The k rows nearest to a query by an exact scan, best first; fewer where there are fewer with any similarity."""
+    return nearest_of_each(stored, query[None], k)[0]
+
+
+def nearest_of_each(stored: Vectors, queries: Vectors, k: int, block: int = 50_000) -> list[list[int]]:
+    """The same for several queries, a block of rows at a time."""
+    best: list[list[tuple[float, int]]] = [[] for _ in queries]
+    for start in range(0, len(stored), block):
+        similarities = unit(queries.astype(np.float32)) @ unit(stored[start : start + block].astype(np.float32)).T
+        for kept, row in zip(best, similarities, strict=True):
+            places = np.argpartition(-row, min(k, len(row)) - 1)[:k]
+            kept += [(float(row[place]), start + int(place)) for place in places if row[place] > 0.01]
+            kept.sort(reverse=True)
+            del kept[k:]
+    return [[place for _, place in kept] for kept in best]
 
 
 def as_literal(vector: Vectors) -> str:

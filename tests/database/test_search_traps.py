@@ -324,9 +324,9 @@ def test_s5_a_small_org_beside_a_large_one_misses_nothing(town: Town, k: int) ->
     for query in town.queries:
         answer = search(town.server, town.small.org.owner, None, list(query), k, profile="by_meaning")
         expected = town.exact(town.small, query, k)
-        similar = [result["scores"]["vector"] > 0 for result in answer["results"]]
-        assert town.texts(answer) == expected[: len(similar)]
-        assert len(similar) >= min(k, 10)
+        # those with hardly any similarity may follow
+        assert town.texts(answer)[: len(expected)] == expected
+        assert len(expected) >= 5
     assert len(search(town.server, town.small.org.owner, "everywhere", k=100)["results"]) == SMALL
 
 
