@@ -1,5 +1,6 @@
 """Many rows in little time: what `api.write_memories` would have stored, by COPY and one statement a table."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -189,6 +190,8 @@ def plans(server: Server, caller: Caller, request: dict[str, Any], repeat: int =
         for name, value in (
             ("auto_explain.log_min_duration", "0"),
             ("auto_explain.log_nested_statements", "on"),
+            ("auto_explain.log_analyze", "on"),
+            ("auto_explain.log_timing", "off"),
             ("auto_explain.log_level", "notice"),
             ("client_min_messages", "notice"),
         ):
@@ -199,3 +202,17 @@ def plans(server: Server, caller: Caller, request: dict[str, Any], repeat: int =
                 "select api.search(%s, %s)", [Jsonb(caller), Jsonb({"model": MODEL, "k": 10, **request})]
             )
     return [plan for plan in said if "plan:" in plan]
+
+
+def rows_handled(found: Sequence[str]) -> int:
+    """The most rows that any node of some plans read, passed on or threw away."""
+    most = 0.0
+    for plan in found:
+        loops = 1
+        for line in plan.splitlines():
+            if node := re.search(r"actual (?:time=\S+ )?rows=([\d.]+) loops=(\d+)", line):
+                loops = int(node[2])
+                most = max(most, float(node[1]) * loops)
+            elif removed := re.search(r"Rows Removed by [\w ]+: (\d+)", line):
+                most = max(most, float(removed[1]) * loops)
+    return int(most)

@@ -60,7 +60,7 @@ def _made_at_once(server: Server, count: int) -> list[Org]:
         "  select 'tenant-' || n, 'Tenant' from generate_series(1, %s) as n returning id, slug)"
         ", owners as (insert into almagest.members (org_id, user_id, role, email)"
         "  select id, gen_random_uuid(), 'owner', 'owner@' || slug from orgs returning org_id, user_id)"
-        " select o.id::text, o.slug, w.user_id::text from orgs as o join owners as w on w.org_id = o.id order by o.slug",
+        " select o.id::text, o.slug, w.user_id::text from orgs as o join owners as w on w.org_id = o.id order by 2",
         count,
     )
     orgs = []
