@@ -32,7 +32,7 @@ NASTY = [
     "*/", "%", "%%", "%s", "%L", "%I", "%1$s", "%1$L", "%n$s", "{", "}", "{0}", "{,}", '{"a"}', "[", "]", "(", ")", "&",
     "|", "!", "<->", "<2>", ":*", ":A", ":a,b", "::text", "::regclass", "@@", "?", "?|", "~", "^", "=", ",", "null",
     "NULL", "\\N", "true", "E'\\x41'", "U&'\\0041'", "\\u0041", "\\x41", "$$ || pg_sleep(10) || $$",
-    "' || pg_sleep(10) || '", "'::tsquery", "'); drop table almagest.items; --", "' or 1=1 --", "1; select pg_sleep(10)",
+    "' || pg_sleep(9) || '", "'::tsquery", "'); drop table almagest.items; --", "' or 1=1 --", "1; select pg_sleep(9)",
     "pg_sleep(10)", "current_setting('x')", "zebra", "Zebra's", "SID-48", "a.b", "C++", "#7", "漢字", "각", "é",
     "e\u0301", "ﬁ", "İ", "ß", "\u200b", "\u202e", "\ufeff", "\ufffd", "\ufffe", "\U0001f600", "\U0010ffff", "\x01",
     "\x1b[31m", "\x7f", "\t", "\n", "\r\n", " ",
