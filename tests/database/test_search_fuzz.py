@@ -42,7 +42,7 @@ CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
 PIECES = st.one_of(st.sampled_from(NASTY), st.text(CHARACTERS, max_size=12))
 TEXT = st.lists(PIECES, max_size=12).map("".join)
 NAMES = st.lists(TEXT, max_size=4)
-FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 FILTERS = st.fixed_dictionaries(
     {},
@@ -150,7 +150,7 @@ def test_any_vector_is_one_or_refused(place: Org, vector: Any) -> None:
     assert (answer.status, answer.code) == (422, "invalid_vector")
 
 
-@settings(FUZZ, max_examples=25)
+@settings(FUZZ, max_examples=15)
 @given(text=TEXT.filter(str.strip), tag=TEXT.filter(str.strip), title=TEXT, name=TEXT.filter(str.strip))
 def test_what_is_stored_is_found_by_filters_of_the_same_text(
     place: Org, text: str, tag: str, title: str, name: str
@@ -178,7 +178,7 @@ def _within(definition: dict[str, Any]) -> st.SearchStrategy[Any]:
     return st.one_of(st.sampled_from([low, high, low + 1e-6]), st.floats(low, high))
 
 
-@settings(FUZZ, max_examples=40)
+@settings(FUZZ, max_examples=25)
 @given(data=st.data())
 def test_any_valid_knobs_leave_a_search_that_answers(place: Org, data: st.DataObject) -> None:
     server = place.server

@@ -90,7 +90,7 @@ def test_an_answer_that_is_called_exact_is_that_of_reading_everything(server: Se
         server.call("put_profile", org.owner, {"name": name, "knobs": {**same, "exhaustive": exhaustive}})
 
     exact = 0
-    for _ in range(80):
+    for _ in range(60):
         places = [*rng.integers(0, 12, size=rng.integers(0, 5)), *rng.integers(0, 1500, size=rng.integers(1, 6))]
         asked = " ".join(vocabulary[place] for place in places)
         k = int(rng.choice([1, 3, 5]))
@@ -104,7 +104,7 @@ def test_an_answer_that_is_called_exact_is_that_of_reading_everything(server: Se
             # of those that score the same as the last, any may stand there
             above = [[entry for entry in ranking if entry[1] > last] for ranking in (pruned, whole)]
             assert sorted(above[0]) == sorted(above[1]), asked
-    assert exact > 25
+    assert exact > 20
 
 
 # Neighbours: what stands around a turn or a slice is as if it had been written so from the beginning
@@ -222,7 +222,7 @@ def said(server: Server, org: Org, rng: random.Random) -> list[Any]:
     return answers
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_after_any_changes_answers_are_those_of_writing_it_anew(server: Server, org: Org, seed: int) -> None:
     """Appends, edits, archives, restores and erasures in the middle of conversations and documents."""
     rng = random.Random(seed)  # noqa: S311

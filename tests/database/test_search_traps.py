@@ -159,6 +159,16 @@ def test_s3_a_floor_leaves_nothing_of_what_matches_by_chance(server: Server, org
     assert ask(server, org.owner, query, one_hot(1), legs)["results"] == []
 
 
+@pytest.mark.xfail(strict=True, reason="Words that nothing in the org holds do not count against what matched.")
+@pytest.mark.parametrize("legs", ["hybrid", "lexical"])
+def test_s3_one_word_of_seven_is_not_highly_relevant(server: Server, org: Org, legs: str) -> None:
+    """Though it is the only one of the seven that any text of the org has."""
+    for number, text in enumerate([*NOTES, "Please wait for the other side to answer."]):
+        write_one(server, org.owner, text, tilted(1, 0.19, other=50 + number))
+    answer = ask(server, org.owner, "four wheel drive cars with great mileage", one_hot(1), legs)
+    assert [result["snippet"] for result in answer["results"] if result["relevance"] != "low"] == []
+
+
 # A well-worded query doesn't come back empty just because one leg found nothing
 
 
@@ -674,7 +684,7 @@ def test_s5_a_long_document_leaves_room_for_others(server: Server, org: Org, leg
 
 def test_s17_searches_beside_writes_and_erasures_never_fail(server: Server, org: Org) -> None:
     write(server, org.owner, *(memory(f"zebra start{n}x", one_hot(n % 20)) for n in range(40)))
-    end = time.monotonic() + 2.5
+    end = time.monotonic() + 1.5
 
     def searching(server: Server) -> int:
         done = 0

@@ -38,6 +38,15 @@ UNRELATED = [
     "What is the best opening in chess against the Sicilian defence?",
     "symptoms of vitamin D deficiency",
 ]
+# Each has one everyday word in common with a note.
+BY_CHANCE = [
+    "How many people live in Tokyo?",
+    "When does the first train leave in the morning?",
+    "four wheel drive cars with good mileage",
+    "What happened on Monday 29 October 1929?",
+    "How much do candidates for the presidency spend?",
+    "cloud formations in the evening sky",
+]
 
 
 @pytest.fixture
@@ -70,10 +79,26 @@ def test_s3_an_unrelated_question_is_not_answered(team: Team, notes: dict[str, s
     assert {question: found for question, found in said.items() if found} == {}
 
 
+@pytest.mark.xfail(
+    strict=True, reason="One everyday word in common, or a cosine of .2, is enough for the profile as it ships."
+)
+def test_s3_a_question_with_a_word_in_common_by_chance_is_not_answered(team: Team, notes: dict[str, str]) -> None:
+    said = {question: [found["snippet"] for found in team.find(question)] for question in BY_CHANCE}
+    assert {question: found for question, found in said.items() if found} == {}
+
+
+@pytest.mark.xfail(strict=True, reason="Words that nothing in the org holds do not count against what matched.")
+def test_s3_a_word_in_common_by_chance_is_never_called_highly_relevant(team: Team, notes: dict[str, str]) -> None:
+    found = [found for question in BY_CHANCE for found in team.find(question)]
+    assert [result["snippet"] for result in found if result["relevance"] == "high"] == []
+
+
 def test_s3_an_unrelated_question_is_not_answered_above_a_floor(team: Team, notes: dict[str, str]) -> None:
     """And what is related is found above the same floor."""
     knobs = {"knobs": {"fused_floor": 0.15, "vector_threshold": 0.3, "keyword_only_cap": 0.3}}
     assert team.ask("olga", "PUT", "/v1/search/profiles/user_search", knobs).status == 200
+    for question in UNRELATED + BY_CHANCE:
+        assert [found for found in team.find(question) if found["scores"]["hybrid"] < 0.15] == []
     for question in UNRELATED:
         assert team.find(question) == []
     assert team.find("how long are snapshots of the database kept?")[0]["id"] == notes["backups"]
@@ -175,7 +200,7 @@ BODIES = st.fixed_dictionaries(
         "why_not": st.one_of(st.uuids().map(str), ANY_JSON),
     },
 )
-WIRE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+WIRE = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @WIRE
@@ -216,7 +241,7 @@ def test_zero_bytes_and_surrogates_have_an_answer(team: Team, text: str) -> None
 def test_s17_clients_search_while_others_write_and_erase(stack: Stack) -> None:
     """Over real sockets and in processes of their own: no error of any kind."""
     name = uuid4().hex[:8]
-    end = time.monotonic() + 2
+    end = time.monotonic() + 1.5
 
     def running(work: Callable[[httpx.Client, int], list[int]]) -> list[int]:
         headers = {"authorization": f"Bearer {stack.key}"}
