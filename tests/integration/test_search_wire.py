@@ -238,6 +238,7 @@ def test_zero_bytes_and_surrogates_have_an_answer(team: Team, text: str) -> None
 # S17
 
 
+@pytest.mark.slow
 def test_s17_clients_search_while_others_write_and_erase(stack: Stack) -> None:
     """Over real sockets and in processes of their own: no error of any kind."""
     name = uuid4().hex[:8]
