@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from infra.local.postgres import Postgres
-from tests.database.bulk import Clusters, Rows, Vectors, as_literal, fill, nearest_of_each, plans, words
+from tests.database.bulk import Clusters, Rows, Vectors, as_literal, fill, nearest_of_each, plans, rows_handled, words
 from tests.database.support import Org, Server, search, serve
 from tests.support import Database, clone
 
@@ -153,20 +153,28 @@ def test_vectors_are_read_by_the_index_that_fits(country: Country, org: str, nam
             assert not re.search(r"Join|Nested Loop|WindowAgg", plan)
 
 
-@pytest.mark.parametrize("org", SIZES)
-@pytest.mark.parametrize("fields", [{}, {"filters": {"tags": ["rare"]}}])
-def test_no_table_is_read_whole(country: Country, org: str, fields: dict[str, Any]) -> None:
-    """In no statement of a search that both legs answer; the largest org is most of the table, and may be counted."""
-    request = {"query": f"{words(2000)[900]} {words(2000)[3]}", "embedding": as_literal(country.queries[1]), **fields}
+ALL_ITEMS_FILTERED = pytest.mark.xfail(
+    strict=True, reason="A filter looks at every item of the org, however few have the tag."
+)
+
+
+@pytest.mark.parametrize(
+    ("org", "filters"),
+    [
+        pytest.param(org, filters, marks=ALL_ITEMS_FILTERED if (org, bool(filters)) == ("rest", True) else ())
+        for org in SIZES
+        for filters in ({}, {"tags": ["rare"]})
+    ],
+)
+def test_no_table_is_read_whole(country: Country, org: str, filters: dict[str, Any]) -> None:
+    """In no statement of a search that both legs answer, neither in sequence nor by an index that leads to it all."""
+    asked = f"{words(2000)[900]} {words(2000)[3]}"
+    request = {"query": asked, "embedding": as_literal(country.queries[1]), "filters": filters}
     found = plans(country.server, country.rows[org].org.owner, request)
-    tables = "embeddings|chunks|items|lexical|item_tags|strength_signals"
-    whole = [
-        line.strip()
-        for plan in found
-        for line in plan.splitlines()
-        if re.search(rf"Seq Scan on (?:{tables})\b", line) and not (org == "rest" and "Limit" in plan)
-    ]
-    assert whole == []
+    assert rows_handled(found) <= ROWS // 2
+    if org != "rest":  # which is most of the table, so that to count it is to read it
+        tables = "embeddings|chunks|items|lexical|item_tags|strength_signals"
+        assert re.findall(rf"Seq Scan on (?:{tables})\b", "\n".join(found)) == []
 
 
 @pytest.mark.parametrize("org", SIZES)
