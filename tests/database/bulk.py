@@ -131,7 +131,8 @@ def words(count: int) -> list[str]:
 def unit(vectors: NDArray[Any]) -> Vectors:
     """Vectors of length 1."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / lengths).astype(np.float32)
+    scaled: Vectors = (vectors / lengths).astype(np.float32)
+    return scaled
 
 
 @dataclass

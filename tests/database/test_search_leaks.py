@@ -96,7 +96,7 @@ WITHOUT_INDEX = {"no vector index", "no word index"}
 NOT_YET = {"no vectors", "no terms", "neither vectors nor terms", "no embedder and no terms"}
 
 
-def each_way(*names: str) -> Any:
+def each_way(*names: str) -> pytest.MarkDecorator:
     """Parametrise by ways; those that the engine cannot go yet have to fail."""
     reason = "A search whose table is gone is an error still, and substring matching is not there."
     marks = {name: [pytest.mark.xfail(strict=True, reason=reason)] if name in NOT_YET else [] for name in WAYS}

@@ -56,14 +56,16 @@ def test_a_thousand_random_queries_score_as_the_reference_has_it(server: Server,
             " ".join([*rng.choices(VOCABULARY, weights, k=rng.randint(1, 40)), f"n{number}x{part}"])
             for part in range(rng.choice([1, 1, 1, 3]))
         ]
-        turn = {"conversation": {"id": f"chat {number % 3}", "position": number}} if number % 4 == 0 else {}
+        turn: dict[str, Any] = (
+            {"conversation": {"id": f"chat {number % 3}", "position": number}} if number % 4 == 0 else {}
+        )
         memories.append(memory("".join(parts), chunks=chunks_of(parts, [None] * len(parts)), **turn))
     write(server, org.owner, *memories)
     scored = 0
     for _ in range(1000):
         asked = " ".join(rng.choices([*VOCABULARY, "absent"], k=rng.randint(1, 12)))
         terms = query_terms(server, asked)
-        how = {"b": rng.choice([0.0, 0.3, 0.75, 1.0]), "message_b": rng.choice([0.0, 0.2, 1.0])}
+        how: dict[str, Any] = {"b": rng.choice([0.0, 0.3, 0.75, 1.0]), "message_b": rng.choice([0.0, 0.2, 1.0])}
         expected = bm25(server, org.id, terms, **how)
         assert keyword_leg(server, org, terms, **how) == pytest.approx(expected, abs=1e-6), asked
         scored += len(expected)
@@ -127,7 +129,9 @@ class Text:
 
     def request(self) -> dict[str, Any]:
         """As it is written."""
-        place = {"conversation": {"id": self.conversation, "position": self.position}} if self.conversation else {}
+        place: dict[str, Any] = (
+            {"conversation": {"id": self.conversation, "position": self.position}} if self.conversation else {}
+        )
         return memory(self.content, chunks=_chunks(self.parts), private=self.private, **place)
 
 
@@ -183,7 +187,7 @@ class History:
             text.archived = what == "archive"
 
     def rebuilt(self, archived: bool) -> Org:
-        """Another org in which the same was written from nothing, in another order; with what is archived or without."""
+        """Another org in which the same was written from nothing, in another order, with what is archived or not."""
         org = Org(self.server, f"again-{uuid4()}")
         for text in self.rng.sample(self.texts, k=len(self.texts)):
             if archived or not text.archived:

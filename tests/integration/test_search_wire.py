@@ -168,7 +168,8 @@ def test_s18_the_tail_of_a_full_chunk_counts_for_its_meaning(team: Team, filler:
     def similarity(tail: str) -> float:
         item = team.remember(f"{before}\n\n{tail}")["id"]
         vectors = team.rows("select vector::text from almagest.embeddings where item_id = %s", item)
-        return max(sum(a * b for a, b in zip(json.loads(vector), query, strict=True)) for vector in vectors)
+        best: float = max(sum(a * b for a, b in zip(json.loads(vector), query, strict=True)) for vector in vectors)
+        return best
 
     about, other = "Penguins keep their eggs warm on their feet.", "Accountants close the books of the quarter."
     assert similarity(about) > similarity(other) + 0.05
