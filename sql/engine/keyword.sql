@@ -49,12 +49,13 @@ begin
     end if;
 
     select
-        array_agg(t.term order by t.documents, t.term),
-        array_agg(engine.term_query(t.term) order by t.documents, t.term),
-        array_agg(t.documents order by t.documents, t.term),
-        array_agg(engine.idf(q.size, t.documents) order by t.documents, t.term),
-        array_agg(t.term = any(identifiers) order by t.documents, t.term)
-    into q.terms, q.queries, q.documents, q.idfs, q.identifiers
+        array_agg(t.term order by t.documents, t.term) filter (where t.documents > 0),
+        array_agg(engine.term_query(t.term) order by t.documents, t.term) filter (where t.documents > 0),
+        array_agg(t.documents order by t.documents, t.term) filter (where t.documents > 0),
+        array_agg(engine.idf(q.size, t.documents) order by t.documents, t.term) filter (where t.documents > 0),
+        array_agg(t.term = any(identifiers) order by t.documents, t.term) filter (where t.documents > 0),
+        sum(engine.idf(q.size, t.documents))
+    into q.terms, q.queries, q.documents, q.idfs, q.identifiers, q.all_idf
     from (
         select u.term, coalesce(
             (
@@ -74,8 +75,7 @@ begin
         )::float8 as documents
         from unnest(terms) as u (term)
         offset 0 -- counted once
-    ) as t
-    where t.documents > 0;
+    ) as t;
     return q;
 end
 $$;
@@ -199,8 +199,8 @@ returns text language sql immutable parallel safe as $$
     ) as b
 $$;
 
--- The best of the rows that a query reads: chunks by BM25, one an item unless by_chunk, so that a long
--- document does not fill the pool.
+-- The best of the rows that a query reads: chunks by BM25, one an item unless by_chunk, and one a text, the caller's
+-- own before a shared one: so neither a long document nor what stands in many fills the pool.
 create or replace function engine.best_of_rows(
     c engine.caller, q engine.query_terms, states text[], within bigint[], by_chunk boolean, knobs jsonb, pool int,
     reading text, out chunk_ids bigint[], out scores float8[]
@@ -215,11 +215,14 @@ begin
         execute format(
             'select array_agg(chunk_id order by score desc, chunk_id desc), array_agg(score order by score desc, chunk_id desc),'
             ' max(looked_at) from (select * from ('
-            ' select distinct on (%s) chunk_id, score, looked_at from ('
-            ' select d.*, count(*) over () as looked_at from (select chunk_id, item_id, %s as score from ('
-            ' select l.chunk_id, l.item_id, %s as k, %s from (%s) as l where %s and %s offset 0) as r'
+            ' select distinct on (text_hash) * from ('
+            ' select distinct on (%s) * from ('
+            ' select d.*, count(*) over () as looked_at from (select r.*, %s as score from ('
+            ' select l.chunk_id, l.item_id, l.user_id, coalesce(l.text_hash, l.chunk_id) as text_hash, %s as k, %s'
+            ' from (%s) as l where %s and %s offset 0) as r'
             ' order by score desc, chunk_id desc limit %s) as d) as deep'
             ' where score > 0 order by %s, score desc, chunk_id desc) as first_of_item'
+            ' order by text_hash, score desc, user_id nulls last, chunk_id desc) as first_of_text'
             ' order by score desc, chunk_id desc limit %s) as best',
             one_each, engine.score_expression((q).idfs), engine.length_expression(q, knobs),
             engine.rank_columns((q).queries), reading, engine.lexical_scope(),

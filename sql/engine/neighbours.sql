@@ -36,7 +36,7 @@ declare
     identifier_idfs float8[] := array(
         select case when t.is_identifier then t.idf else 0 end from unnest((q).idfs, (q).identifiers) as t (idf, is_identifier)
     );
-    all_idf float8 := (select sum(idf) from unnest((q).idfs) as idf);
+    all_idf float8 := (q).all_idf;
     average_length float8 := (q).average_length;
     in_attributes tsquery := (select string_agg(query::text || ':B', ' | ')::tsquery from unnest((q).queries) as query);
     -- of messages, of slices

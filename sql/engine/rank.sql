@@ -49,7 +49,8 @@ $$;
 -- anew would take longer than to run it.
 create or replace function engine.rank(
     c engine.caller, asked text, terms text[], q engine.query_terms, query @extschema:vector@.halfvec, model smallint,
-    mode text, states text[], seeds bigint[], seed_scores float8[], within bigint[], by_chunk boolean, knobs jsonb, shortlist int,
+    mode text, states text[], seeds bigint[], seed_scores float8[], within bigint[], by_chunk boolean, knobs jsonb,
+    shortlist int,
     out total int, out candidates engine.candidate[]
 )
 language plpgsql stable set plan_cache_mode = force_generic_plan set join_collapse_limit = 1 as $$

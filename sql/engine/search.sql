@@ -23,9 +23,27 @@ language sql immutable parallel safe as $$
     ) as l
 $$;
 
+-- Why the keyword leg cannot answer; null where it can.
+--   size  how many chunks with words the caller may search; null while it is not known
+create or replace function engine.words_gone(c engine.caller, terms text[], states text[], size float8)
+returns text language plpgsql stable as $$
+begin
+    return case
+        when terms = '{}' then 'no_terms_in_query'
+        when not engine.has_index('almagest.lexical', 'gin%') then 'keyword_index_missing'
+        when size = 0 and exists (
+            select from almagest.items as i
+            where engine.visible(c, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and i.state = any(states)
+        ) then 'no_words_indexed'
+    end;
+end
+$$;
+
 -- Why the vector leg cannot answer; null where it can. A few chunks are compared one by one, without an index.
+--   has_items  whether there is anything that could have vectors
 create or replace function engine.vectors_gone(
-    query @extschema:vector@.halfvec, model smallint, embedding_reason text, size float8
+    c engine.caller, query @extschema:vector@.halfvec, model smallint, embedding_reason text, size float8,
+    has_items boolean
 )
 returns text language plpgsql stable as $$
 begin
@@ -34,6 +52,9 @@ begin
         when model is null then 'no_vectors_of_this_model'
         when size > 5000 and not engine.has_index('almagest.embeddings', format('hnsw%%WHERE (model_id = %s)', model))
             then 'vector_index_missing'
+        when has_items and not exists (
+            select from almagest.embeddings as e where e.org_id = (c).org_id and e.model_id = model
+        ) then 'no_vectors_of_this_model'
     end;
 end
 $$;
@@ -103,12 +124,13 @@ begin
     end if;
     stages := engine.stage(stages, 'filter', started);
 
-    words_gone := case
-        when terms = '{}' then 'no_terms_in_query'
-        when not engine.has_index('almagest.lexical', 'gin%') then 'keyword_index_missing'
-    end;
+    words_gone := engine.words_gone(c, terms, states, null);
     q := engine.weigh_terms(c, asked, case when words_gone is null then terms else '{}' end, states);
-    vectors_gone := engine.vectors_gone(vector, model, request ->> 'degraded_reason', (q).size);
+    words_gone := coalesce(words_gone, engine.words_gone(c, terms, states, (q).size));
+    vectors_gone := engine.vectors_gone(
+        c, vector, model, request ->> 'degraded_reason', (q).size,
+        (q).size > 0 or coalesce(words_gone = 'no_words_indexed', false)
+    );
     stages := engine.stage(stages, 'terms', started);
 
     loop
@@ -131,7 +153,8 @@ begin
                 vector_ids := array(
                     select v.chunk_id
                     from engine.vector_leg(
-                        c, vector, model, states, within, (q).size, (knobs ->> 'vector_threshold')::float8, pool
+                        c, vector, model, states, within, by_chunk, (q).size, (knobs ->> 'vector_threshold')::float8,
+                        pool
                     ) as v
                 );
             exception when others then

@@ -47,39 +47,33 @@ begin
 end
 $$;
 
--- query       of unit length or not: cosine
--- within      only these chunks, or null for all
--- size        how many chunks the caller may search, about
--- threshold   weakest similarity that enters, 0..1
--- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better. Among many chunks the index
--- scan goes on until enough rows have passed the filters (iterative scan). Few are compared one by one: that misses
--- nothing, and takes less time than the index, which has to pass over the rows of others.
-create or replace function engine.vector_leg(
-    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], within bigint[], size float8,
-    threshold float8, candidates int
+-- The nearest chunks that the caller may see, as distances of cosine.
+--   within  only these chunks, or null for all
+--   few     whether they are compared one by one, which misses nothing; otherwise the index scan goes on until enough
+--           rows have passed the filters (iterative scan)
+create or replace function engine.nearest_chunks(
+    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], within bigint[], few boolean,
+    depth int
 )
-returns table (chunk_id bigint, similarity float8)
+returns table (chunk_id bigint, distance float8)
 language plpgsql stable set plan_cache_mode = force_custom_plan as $$
-declare
-    few constant int := 5000;
 begin
-    if least(cardinality(within), size) <= few then
+    if few then
         return query
-        select compared.chunk_id, compared.similarity
+        select compared.chunk_id, compared.distance
         from (
-            select e.chunk_id, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query) as similarity
+            select e.chunk_id, e.vector operator(@extschema:vector@.<=>) query as distance
             from almagest.embeddings as e
             where (within is null or e.chunk_id = any(within)) and e.model_id = model
                 and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
                 and e.state = any(states)
             offset 0 -- no nearest-neighbour index for these
         ) as compared
-        where compared.similarity >= threshold
-        order by compared.similarity desc, compared.chunk_id desc
-        limit candidates;
+        order by compared.distance, compared.chunk_id desc
+        limit depth;
     else
         return query
-        select nearest.chunk_id, 1::float8 - nearest.distance
+        select nearest.chunk_id, nearest.distance
         from (
             select e.chunk_id, e.vector operator(@extschema:vector@.<=>) query as distance
             from almagest.embeddings as e
@@ -87,10 +81,61 @@ begin
                 and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
                 and e.state = any(states)
             order by e.vector operator(@extschema:vector@.<=>) query
-            limit candidates
+            limit depth
         ) as nearest
-        where 1::float8 - nearest.distance >= threshold
         order by nearest.distance, nearest.chunk_id desc;
     end if;
+end
+$$;
+
+-- query       of unit length or not: cosine
+-- within      only these chunks, or null for all
+-- by_chunk    whether an item may come by several of its chunks; a text comes once, the caller's own before a shared
+--             one
+-- size        how many chunks the caller may search, about: up to 5,000 are compared one by one, which takes less time
+--             than the index, which has to pass over the rows of others
+-- threshold   weakest similarity that enters, 0..1
+-- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better.
+create or replace function engine.vector_leg(
+    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], within bigint[],
+    by_chunk boolean, size float8, threshold float8, candidates int
+)
+returns table (chunk_id bigint, similarity float8)
+language plpgsql stable set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+declare
+    few boolean := least(cardinality(within), size) <= 5000;
+    depth int := candidates;
+    chunk_ids bigint[];
+    distances float8[];
+    firsts bigint[];
+begin
+    loop
+        select array_agg(n.chunk_id), array_agg(n.distance) into chunk_ids, distances
+        from engine.nearest_chunks(c, query, model, states, within, few, depth) as n;
+        firsts := array(
+            select distinct on (coalesce(i.text_hash, i.chunk_id)) i.chunk_id
+            from (
+                select distinct on (case when by_chunk then n.chunk_id::text else e.item_id::text end)
+                    n.chunk_id, n.distance, e.user_id, l.text_hash
+                from unnest(chunk_ids, distances) as n (chunk_id, distance)
+                join almagest.embeddings as e on e.chunk_id = n.chunk_id and e.model_id = model
+                left join almagest.lexical as l on l.chunk_id = n.chunk_id
+                where 1::float8 - n.distance >= threshold
+                order by case when by_chunk then n.chunk_id::text else e.item_id::text end, n.distance, n.chunk_id desc
+            ) as i
+            order by coalesce(i.text_hash, i.chunk_id), i.distance, i.user_id nulls last, i.chunk_id desc
+        );
+        -- half of them are enough to rank; where one document or text fills the pool, there may be more behind it
+        exit when cardinality(firsts) * 2 >= candidates or cardinality(chunk_ids) < depth or depth >= 5000
+            or 1::float8 - distances[depth] < threshold;
+        depth := depth * 16;
+    end loop;
+    return query
+    select n.chunk_id, 1::float8 - n.distance
+    from unnest(chunk_ids, distances) with ordinality as n (chunk_id, distance, place)
+    where n.chunk_id in (select unnest(firsts))
+    order by n.place
+    limit candidates;
 end
 $$;

@@ -32,6 +32,7 @@ where a.retrieval_id = r.id and a.created_at = r.created_at and a.rank = 1 and a
 alter table almagest.activations drop column query_vector;
 
 alter type engine.query_terms add attribute identifiers boolean[]; -- which terms are identifiers
+alter type engine.query_terms add attribute all_idf float8; -- sum of all terms that were asked for, held or not
 
 alter type engine.candidate add attribute rank int;             -- by score, among those without a cut
 alter type engine.candidate add attribute place int;            -- in the answer and after it, once it is diversified

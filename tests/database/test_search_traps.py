@@ -159,7 +159,6 @@ def test_s3_a_floor_leaves_nothing_of_what_matches_by_chance(server: Server, org
     assert ask(server, org.owner, query, one_hot(1), legs)["results"] == []
 
 
-@pytest.mark.xfail(strict=True, reason="Words that nothing in the org holds do not count against what matched.")
 @pytest.mark.parametrize("legs", ["hybrid", "lexical"])
 def test_s3_one_word_of_seven_is_not_highly_relevant(server: Server, org: Org, legs: str) -> None:
     """Though it is the only one of the seven that any text of the org has."""
@@ -436,7 +435,6 @@ def test_r15_plans_stay_as_good_after_many_searches_of_a_session(town: Town, org
     assert len(used) == (1 if org == "large" else 0)
 
 
-@pytest.mark.xfail(strict=True, reason="Without statistics the ranking reads all items of the org for each candidate.")
 def test_r15_a_load_without_statistics_is_no_more_work(town: Town) -> None:
     """Right after a load, before anything has counted the new rows."""
     assert _read_whole(town.early_plans) == []
@@ -659,12 +657,7 @@ def test_s16_more_than_a_thousand_candidates_rank_as_a_few_do(server: Server, or
     [
         "hybrid",
         "lexical",
-        pytest.param(
-            "vector",
-            marks=pytest.mark.xfail(
-                strict=True, reason="The vector leg sends chunks, so that a document fills its pool."
-            ),
-        ),
+        "vector",
     ],
 )
 def test_s5_a_long_document_leaves_room_for_others(server: Server, org: Org, legs: str) -> None:
@@ -743,12 +736,7 @@ def test_s18_the_tail_of_a_long_text_is_found(server: Server, org: Org, legs: st
     "copies",
     [
         12,
-        pytest.param(
-            60,
-            marks=pytest.mark.xfail(
-                strict=True, reason="Copies fill the pools of the legs: more than 30 leave nothing to diversify."
-            ),
-        ),
+        60,
     ],
 )
 def test_s19_identical_chunks_leave_room_for_others(server: Server, org: Org, legs: str, copies: int) -> None:
@@ -806,15 +794,12 @@ def test_s20_days_are_those_of_utc_whatever_the_sessions_zone(server: Server, or
         assert other.call("get_trace", org.owner, {"id": trace})["created_at"].endswith(("Z", "+00:00"))
 
 
-WRONG_MONTH = pytest.mark.xfail(strict=True, reason="The date boost takes the session's zone instead of UTC.")
-
-
 @pytest.mark.parametrize(
     "zone",
     [
         "UTC",
-        pytest.param("Pacific/Auckland", marks=WRONG_MONTH),
-        pytest.param("America/Los_Angeles", marks=WRONG_MONTH),
+        "Pacific/Auckland",
+        "America/Los_Angeles",
     ],
 )
 def test_s20_a_month_in_the_query_is_that_of_utc(server: Server, org: Org, zone: str) -> None:
