@@ -171,7 +171,9 @@ begin
     ),
     cut as (
         select o.*, coalesce(o.fallen, case
-            when row_number() over (partition by o.fallen, o.text_hash order by o.turn) > 1 then 'duplicate'
+            -- no hash: of before there were any, until its terms are made again
+            when o.text_hash is not null and row_number() over (partition by o.fallen, o.text_hash order by o.turn) > 1
+                then 'duplicate'
         end) as cut
         from ordered as o
     ),

@@ -33,8 +33,12 @@ cut as (
     returning *
 ),
 terms as (
-    insert into almagest.lexical (chunk_id, item_id, org_id, state, kind, sequence, place, tokeniser, length, terms)
-    select id, item_id, org_id, 'active', 'memory', item_id, 0, 1, engine.term_count(own), setweight(own, 'A')
+    insert into almagest.lexical (
+        chunk_id, item_id, org_id, state, kind, sequence, place, tokeniser, length, terms, text_hash
+    )
+    select
+        id, item_id, org_id, 'active', 'memory', item_id, 0, engine.tokeniser_version(), engine.term_count(own),
+        setweight(own, 'A'), hashtextextended(text, 0)
     from cut cross join lateral (select engine.tokenise(cut.text) as own offset 0) as t
 )
 insert into almagest.embeddings (chunk_id, model_id, item_id, org_id, state, vector)
