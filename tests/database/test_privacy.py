@@ -633,30 +633,30 @@ def filtered_keyword_leg(server: Server, who: Who, item: Item) -> bool:
     return _keyword_leg(server, who, item, _ALL_CHUNKS)
 
 
-def _pruned_keyword_leg(server: Server, who: Who, item: Item, asked: str, rows: int) -> bool:
-    """As in a large org: the query's terms stand in a hundred times as many rows."""
+def _pruned_keyword_leg(server: Server, who: Who, item: Item, asked: str, rows: int, bound: str) -> bool:
+    """As in a large org: the query's terms stand in a thousand times as many rows."""
     query = (
         "select k.item_id::text"
-        " from (select (q.terms, q.queries, array(select 100 * d from unnest(q.documents) as d), q.idfs, 1e6,"
-        "   q.average_length, q.counted, q.identifiers)::engine.query_terms as q"
+        " from (select (q.terms, q.queries, array(select 1001 * d from unnest(q.documents) as d), q.idfs,"
+        "   1001 * q.size, q.average_length, q.counted, q.identifiers)::engine.query_terms as q"
         f"  from {_TERMS} as q where q.terms is not null) as large"
         " cross join lateral engine.rows_to_read(c.org_id, large.q, %s) as r"
         " cross join lateral engine.best_of_rows("
         "  c, large.q, %s, null, false, engine.default_knobs(), 100, r.query) as leg"
         " join almagest.chunks as k on k.id = any(leg.chunk_ids)"
-        " where r.bound is not null"
+        f" where r.bound {bound}"
     )
     return item.id in _as_engine(server, who, query, asked, asked, _STATES, rows, _STATES)
 
 
 def pruned_keyword_leg(server: Server, who: Who, item: Item) -> bool:
     """By rare words, and by common ones that stand together."""
-    return _pruned_keyword_leg(server, who, item, f"{item.word} common note about", 10_000)
+    return _pruned_keyword_leg(server, who, item, f"{item.word} common note about", 10_000, "< 'infinity'")
 
 
 def cut_keyword_leg(server: Server, who: Who, item: Item) -> bool:
     """By as many rows as may be read; there are fewer."""
-    return _pruned_keyword_leg(server, who, item, "common note", 50)
+    return _pruned_keyword_leg(server, who, item, "common note", 50, "= 'infinity'")
 
 
 def weigh_terms(server: Server, who: Who, item: Item) -> bool:
