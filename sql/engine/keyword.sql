@@ -154,12 +154,17 @@ begin
     end if;
     -- a query of its own, so that rows come from the word index alone
     query := format(
-        'select l.* from almagest.lexical as l where %s limit %s',
+        '(select l.* from almagest.lexical as l where %s limit %s)%s',
         (
             select string_agg(format('almagest.org_terms(l.org_id, l.terms) @@ %L::tsquery', each), ' or ')
             from unnest(conditions) as each
         ),
-        case when bound = 'infinity' then (2 * rows)::text else 'all' end
+        case when bound = 'infinity' then (2 * rows)::text else 'all' end,
+        -- read for the second time since the rare words alone did not fill the answer: then by the next one
+        case when rows > 10000 and bound < 'infinity' then format(
+            ' union all (select l.* from almagest.lexical as l where almagest.org_terms(l.org_id, l.terms) @@ %L::tsquery'
+            ' limit %s)', words[alone + 1], rows::bigint / 10
+        ) end
     );
 end
 $$;
