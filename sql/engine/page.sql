@@ -65,7 +65,9 @@ begin
     from (
         select
             e.place, jsonb_populate_record(
-                null::engine.candidate, e.one || jsonb_build_object('chunk_id', e.one -> 'chunk', 'item_id', e.one -> 'item')
+                null::engine.candidate, e.one || jsonb_build_object(
+                    'chunk_id', e.one -> 'chunk', 'item_id', e.one -> 'item', 'place', e.place
+                )
             ) as candidate
         from jsonb_array_elements(searched.trace -> 'candidates') with ordinality as e (one, place)
         join almagest.items as i on i.id = (e.one ->> 'item')::uuid

@@ -27,7 +27,7 @@ returns table (item_id uuid, summary jsonb) language sql stable as $$
     where i.id = any(ids)
 $$;
 
--- best   the candidates of an answer, in its order
+-- best   the candidates of an answer, which come in the order of their places
 -- terms  of the query, to be marked in snippets; null where they are not known any more
 -- as_of  null for now; otherwise results tell what the version valid then said
 -- Returns the results of a search. A candidate whose text has been replaced since is left out, as is one that the
@@ -46,11 +46,11 @@ begin
                 ),
                 'snippet', s.snippet,
                 'marks', s.marks,
-                'relevance', (r.one).relevance,
+                'relevance', r.relevance,
                 'scores', jsonb_build_object(
-                    'hybrid', round((r.one).hybrid::numeric, 4), 'vector', round((r.one).vector::numeric, 4),
-                    'keyword', round((r.one).keyword::numeric, 4), 'metadata', round((r.one).metadata::numeric, 4),
-                    'strength', round((r.one).strength::numeric, 4), 'final', round((r.one).final::numeric, 4)
+                    'hybrid', round(r.hybrid::numeric, 4), 'vector', round(r.vector::numeric, 4),
+                    'keyword', round(r.keyword::numeric, 4), 'metadata', round(r.metadata::numeric, 4),
+                    'strength', round(r.strength::numeric, 4), 'final', round(r.final::numeric, 4)
                 )
             ) || case
                 when v.item_id is null then '{}'
@@ -61,10 +61,10 @@ begin
             end
             order by r.place
         )
-        from (select best[n] as one, n as place from generate_series(1, cardinality(best)) as n) as r
-        join almagest.chunks as k on k.id = (r.one).chunk_id
+        from unnest(best) as r
+        join almagest.chunks as k on k.id = r.chunk_id
         join almagest.items as it on it.id = k.item_id
-        join engine.item_summaries(array(select (b).item_id from unnest(best) as b)) as i on i.item_id = k.item_id
+        join engine.item_summaries(array(select b.item_id from unnest(best) as b)) as i on i.item_id = k.item_id
         left join almagest.item_versions as v
         on v.item_id = it.id and it.updated_at > as_of and v.valid_from <= as_of and v.valid_to > as_of
         cross join lateral engine.snippet(k.text, terms) as s

@@ -108,34 +108,39 @@ declare
     depth int := candidates;
     chunk_ids bigint[];
     distances float8[];
-    firsts bigint[];
+    different bigint;   -- items or texts, whichever are fewer
 begin
     loop
         select array_agg(n.chunk_id), array_agg(n.distance) into chunk_ids, distances
-        from engine.nearest_chunks(c, query, model, states, within, few, depth) as n;
-        firsts := array(
-            select distinct on (coalesce(i.text_hash, i.chunk_id)) i.chunk_id
-            from (
-                select distinct on (case when by_chunk then n.chunk_id::text else e.item_id::text end)
-                    n.chunk_id, n.distance, e.user_id, l.text_hash
-                from unnest(chunk_ids, distances) as n (chunk_id, distance)
-                join almagest.embeddings as e on e.chunk_id = n.chunk_id and e.model_id = model
-                left join almagest.lexical as l on l.chunk_id = n.chunk_id
-                where 1::float8 - n.distance >= threshold
-                order by case when by_chunk then n.chunk_id::text else e.item_id::text end, n.distance, n.chunk_id desc
-            ) as i
-            order by coalesce(i.text_hash, i.chunk_id), i.distance, i.user_id nulls last, i.chunk_id desc
-        );
+        from engine.nearest_chunks(c, query, model, states, within, few, depth) as n
+        where 1::float8 - n.distance >= threshold;
+        select least(count(distinct k.item_id), count(distinct l.text_hash) + count(*) filter (where l.text_hash is null))
+        into different
+        from unnest(chunk_ids) as n (chunk_id)
+        join almagest.chunks as k on k.id = n.chunk_id
+        left join almagest.lexical as l on l.chunk_id = n.chunk_id;
         -- half of them are enough to rank; where one document or text fills the pool, there may be more behind it
-        exit when cardinality(firsts) * 2 >= candidates or cardinality(chunk_ids) < depth or depth >= 5000
-            or 1::float8 - distances[depth] < threshold;
+        exit when different * 2 >= candidates or by_chunk or depth >= 5000 or coalesce(cardinality(chunk_ids), 0) < depth;
         depth := depth * 16;
     end loop;
+
+    if depth = candidates then
+        return query select n.id, 1::float8 - n.distance from unnest(chunk_ids, distances) as n (id, distance);
+    end if;
     return query
-    select n.chunk_id, 1::float8 - n.distance
-    from unnest(chunk_ids, distances) with ordinality as n (chunk_id, distance, place)
-    where n.chunk_id in (select unnest(firsts))
-    order by n.place
+    select i.chunk_id, 1::float8 - i.distance
+    from (
+        select distinct on (coalesce(f.text_hash, f.chunk_id)) f.chunk_id, f.distance
+        from (
+            select distinct on (k.item_id) n.chunk_id, n.distance, k.user_id, l.text_hash
+            from unnest(chunk_ids, distances) as n (chunk_id, distance)
+            join almagest.chunks as k on k.id = n.chunk_id
+            left join almagest.lexical as l on l.chunk_id = n.chunk_id
+            order by k.item_id, n.distance, n.chunk_id desc
+        ) as f
+        order by coalesce(f.text_hash, f.chunk_id), f.distance, f.user_id nulls last, f.chunk_id desc
+    ) as i
+    order by i.distance, i.chunk_id desc
     limit candidates;
 end
 $$;

@@ -260,7 +260,7 @@ def test_everyday_search_never_meets_what_was_replaced(server: Server, org: Org)
 
     def weights(term: str) -> Any:
         return server.value(
-            "select to_jsonb(engine.weigh_terms(c, %s, '{active}')) from engine.resolve_caller(%s) as c",
+            "select to_jsonb(engine.weigh_terms(c, null, %s, '{active}')) from engine.resolve_caller(%s) as c",
             *([term], Jsonb(org.owner)),
         )
 
