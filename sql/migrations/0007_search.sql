@@ -1,4 +1,7 @@
 -- What lets a search stay quick: words indexed together with the org that wrote them, attributes apart from the text.
+-- The index is built inside the migration's transaction, and writes wait meanwhile (seconds for a million chunks). The
+-- column that goes is read by the engine's own functions alone, which change in the same transaction.
+-- squawk-ignore-file require-concurrent-index-deletion, require-concurrent-index-creation, ban-drop-column
 
 -- The terms of a row with its org before each: what the word index holds. A word that is rare in one org and common in
 -- all the others is as quick to find as in a database of that org's own. The index depends on what this returns, so it
@@ -16,6 +19,8 @@ revoke all on function almagest.org_terms(uuid, tsvector) from public;
 drop index almagest.lexical_terms;
 -- Without a list of pending rows, which every search would have to read through.
 create index lexical_terms on almagest.lexical using gin (almagest.org_terms(org_id, terms)) with (fastupdate = off);
+-- Terms stay in the row as they are, up to a page: compressed, they would be unpacked once for each term of a query.
+alter table almagest.lexical set (toast_tuple_target = 8160);
 -- What a search would otherwise have to find out of the texts each time; made with the terms.
 alter table almagest.lexical
 add column says_when boolean not null default false,    -- whether the text tells a time

@@ -211,8 +211,8 @@ def _stages(searcher: Searcher, queries: Sequence[Query]) -> dict[str, dict[str,
     """By class, the median milliseconds of each stage of the search, as its own trace tells them."""
     taken: dict[str, dict[str, Times]] = {}
     for query in queries:
-        for stage, time in searcher.search(query, explain=True)["explain"]["stages_ms"].items():
-            taken.setdefault(query.kind, {}).setdefault(stage, []).append(time)
+        for stage, took in searcher.search(query, explain=True)["explain"]["stages_ms"].items():
+            taken.setdefault(query.kind, {}).setdefault(stage, []).append(took)
     return {kind: {stage: round(median(times), 2) for stage, times in stages.items()} for kind, stages in taken.items()}
 
 
