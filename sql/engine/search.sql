@@ -26,7 +26,8 @@ $$;
 -- Why the keyword leg cannot answer; null where it can.
 --   size  how many chunks with words the caller may search; null while it is not known
 create or replace function engine.words_gone(c engine.caller, terms text[], states text[], size float8)
-returns text language plpgsql stable as $$
+returns text language plpgsql stable
+set enable_seqscan = off as $$ -- or an org that is empty would be looked for among the rows of all others
 begin
     return case
         when terms = '{}' then 'no_terms_in_query'
@@ -45,7 +46,8 @@ create or replace function engine.vectors_gone(
     c engine.caller, query @extschema:vector@.halfvec, model smallint, embedding_reason text, size float8,
     has_items boolean
 )
-returns text language plpgsql stable as $$
+returns text language plpgsql stable
+set enable_seqscan = off as $$
 begin
     return case
         when query is null then coalesce(embedding_reason, 'no_embedding')

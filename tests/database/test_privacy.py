@@ -398,7 +398,7 @@ def _windows(server: Server, items: Sequence[str]) -> list[Any]:
     """(item, score, matched, identifiers, attributes) of what lies around items, for words that hidden turns hold."""
     return server.rows(
         "with wanted as (select row("
-        " '{secret,gateway}', '{secret,gateway}'::tsquery[], '{2,2}', '{1.5,1}', 10, 4, 'live', '{true,false}'"
+        " '{secret,gateway}', '{secret,gateway}'::tsquery[], '{2,2}', '{1.5,1}', 10, 4, 'live', '{true,false}', 2.5"
         ")::engine.query_terms as q)"
         " select w.item_id::text, w.score, w.matched, w.identifiers, w.attributes"
         " from wanted cross join lateral engine.word_scores("
@@ -638,7 +638,7 @@ def _pruned_keyword_leg(server: Server, who: Who, item: Item, asked: str, rows: 
     query = (
         "select k.item_id::text"
         " from (select (q.terms, q.queries, array(select 1001 * d from unnest(q.documents) as d), q.idfs,"
-        "   1001 * q.size, q.average_length, q.counted, q.identifiers)::engine.query_terms as q"
+        "   1001 * q.size, q.average_length, q.counted, q.identifiers, q.all_idf)::engine.query_terms as q"
         f"  from {_TERMS} as q where q.terms is not null) as large"
         " cross join lateral engine.rows_to_read(c.org_id, large.q, %s) as r"
         " cross join lateral engine.best_of_rows("
@@ -666,10 +666,10 @@ def weigh_terms(server: Server, who: Who, item: Item) -> bool:
     return counts is not None
 
 
-def _vector_leg(server: Server, who: Who, item: Item, within: str, size: float) -> bool:
+def _vector_leg(server: Server, who: Who, item: Item, within: str, size: float, by_chunk: bool = False) -> bool:
     query = (
         "select k.item_id::text from engine.vector_leg("
-        f"  c, engine.parse_vector(%s), engine.model_id(%s), %s, {within}, {size}, 0.2, 50) as leg"
+        f"  c, engine.parse_vector(%s), engine.model_id(%s), %s, {within}, {by_chunk}, {size}, 0.2, 50) as leg"
         " join almagest.chunks as k on k.id = leg.chunk_id"
     )
     return item.id in _as_engine(server, who, query, literal(item.vector), MODEL, _STATES)
@@ -680,7 +680,7 @@ def vector_leg(server: Server, who: Who, item: Item) -> bool:
 
 
 def filtered_vector_leg(server: Server, who: Who, item: Item) -> bool:
-    return _vector_leg(server, who, item, _ALL_CHUNKS, 10)
+    return _vector_leg(server, who, item, _ALL_CHUNKS, 10, by_chunk=True)
 
 
 def vector_leg_by_index(server: Server, who: Who, item: Item) -> bool:

@@ -513,9 +513,9 @@ def test_the_words_of_another_org_are_not_read(server: Server, org: Org) -> None
 
 
 def _weighed(server: Server, caller: dict[str, Any], asked: str, states: Sequence[str] = ("active",)) -> Any:
-    """(terms, documents, idfs, identifiers, size, average length)"""
+    """(terms, documents, idfs, identifiers, size, average length, idf of all terms)"""
     [row] = server.rows(
-        "select q.terms, q.documents, q.idfs, q.identifiers, q.size, q.average_length"
+        "select q.terms, q.documents, q.idfs, q.identifiers, q.size, q.average_length, q.all_idf"
         " from engine.resolve_caller(%s) as c"
         " cross join lateral engine.weigh_terms(c, %s, engine.query_terms(%s), %s) as q",
         *(Jsonb(caller), asked, asked, list(states)),
@@ -529,13 +529,16 @@ def test_terms_that_nobody_holds_are_left_out(server: Server, org: Org) -> None:
     write_one(server, org.owner, "a secret zebra", private=True)
     write_one(server, org.owner, "zebra herd")
     write_one(server, org.owner, "zebra SID-48")
+    once, twice, never = (math.log(1 + (2 - held + 0.5) / (held + 0.5)) for held in (1, 2, 0))
     assert _weighed(server, member, "zebra secret unicorn SID-48 herd SID-49") == (
         ["48", "herd", "sid", "sid-48", "zebra"],
         [1, 1, 1, 1, 2],
-        [*[pytest.approx(math.log(1 + 1.5 / 1.5))] * 4, pytest.approx(math.log(1 + 0.5 / 2.5))],
+        pytest.approx([once] * 4 + [twice]),
         [False, False, False, True, False],
         2,
         3.0,
+        # also of secret, unicorn, sid-49 and 49: what is asked for and not there counts against a match
+        pytest.approx(4 * once + twice + 4 * never),
     )
     assert _weighed(server, org.owner, "secret unicorn")[:2] == (["secret"], [1])
     assert _weighed(server, member, "secret unicorn")[:4] == (None, None, None, None)
@@ -557,19 +560,20 @@ def bm25(
 ) -> dict[Any, float]:
     """Chunk ids and scores by the textbook, from the stored terms alone: of each item the best, of two the later.
 
-    With `by_chunk`, all of them.
+    With `by_chunk`, all of them; of those that say the same, the best, the caller's own first.
     """
     rows = server.rows(
         "select l.chunk_id, l.item_id, l.sequence <> l.item_id, l.length, array(select lexeme from unnest(l.terms)),"
-        " array(select cardinality(positions) from unnest(l.terms))"
+        " array(select cardinality(positions) from unnest(l.terms)), l.user_id is not null, l.text_hash"
         " from almagest.lexical as l where l.org_id = %s and l.state = any(%s)",
         *(org, list(states)),
     )
     if not rows:
         return {}
     average = sum(length for _, _, _, length, *_ in rows) / len(rows)
-    documents = []
-    for chunk, item, message, length, lexemes, counts in rows:
+    documents, texts = [], {}
+    for chunk, item, message, length, lexemes, counts, own, text in rows:
+        texts[chunk] = (own, text)
         assert length == sum(counts)
         share = message_b if message else b
         norm = 1 - share + share * length / average
@@ -581,13 +585,18 @@ def bm25(
         for chunk, _, norm, counts in holding:
             frequency = counts[term]
             scores[chunk] = scores.get(chunk, 0.0) + idf * frequency * (1.2 + 1) / (frequency + 1.2 * norm)
-    if by_chunk:
-        return scores
     best: dict[Any, Any] = {}
     for chunk, item, *_ in documents:
-        if chunk in scores and (item not in best or (scores[chunk], chunk) > (scores[best[item]], best[item])):
-            best[item] = chunk
-    return {chunk: scores[chunk] for chunk in best.values()}
+        key = chunk if by_chunk else item
+        if chunk in scores and (key not in best or (scores[chunk], chunk) > (scores[best[key]], best[key])):
+            best[key] = chunk
+    first_of_text: dict[Any, Any] = {}
+    for chunk in best.values():
+        own, text = texts[chunk]
+        place = (scores[chunk], own, chunk)
+        if text not in first_of_text or place > first_of_text[text]:
+            first_of_text[text] = place
+    return {chunk: score for score, _, chunk in first_of_text.values()}
 
 
 def keyword_leg(
@@ -697,7 +706,7 @@ cross join lateral engine.weigh_terms(c, '', %s::text[], '{active}') as w
 cross join lateral (
     select row(
         w.terms, w.queries, array(select d * %s from unnest(w.documents) as d), w.idfs, w.size * %s, w.average_length,
-        w.counted, w.identifiers
+        w.counted, w.identifiers, w.all_idf
     )::engine.query_terms as q
 ) as scaled
 """
@@ -806,12 +815,16 @@ def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server:
     found, bound = conditions(1, 1)
     assert (plain(found), bound) == ([" | ".join(word[name] for name in terms)], None)
     # The rarest alone; each of the others together with one that is more frequent.
-    found, bound = conditions(100, 20_000)
+    found, bound = conditions(100, 9000)
     assert plain(found) == [
         word["alpha"],
         f"{word['beta']} & ({word['gamma']} | {word['delta']})",
         f"{word['gamma']} & ({word['delta']})",
     ]
+    assert bound == pytest.approx(most["beta"])
+    # For the second time, since that did not fill the answer: with rows of the next one.
+    again, bound = conditions(100, 20_000)
+    assert plain(again) == [*plain(found), word["delta"]]
     assert bound == pytest.approx(most["beta"])
     # Too many for one budget: with two that are more frequent, and a row may hold any two of the rest.
     found, bound = conditions(100, 3500)
