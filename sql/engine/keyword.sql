@@ -18,7 +18,9 @@ $$;
 -- statistics of their scopes and frequent terms; all else is counted here, up to 20,000 rows, over what the caller
 -- sees, so that a hidden row's words do not show in a score.
 create or replace function engine.weigh_terms(c engine.caller, asked text, terms text[], states text[])
-returns engine.query_terms language plpgsql stable set plan_cache_mode = force_generic_plan as $$
+returns engine.query_terms language plpgsql stable
+-- one plan, which finds the rows of an org by an index, however large a share of the table they are thought to be
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
     q engine.query_terms;
     most constant int := 20001;
