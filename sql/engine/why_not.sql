@@ -102,8 +102,8 @@ begin
 end
 $$;
 
--- Of an item that never became a candidate since a leg sends each text once: {step, reason, twin}; null where none of the
--- candidates has a text of its.
+-- Of an item that never became a candidate since a leg sends each text once: {step, reason, twin}; null where none of
+-- the candidates has a text of its.
 create or replace function engine.why_not_twin(i almagest.items, candidates engine.candidate[])
 returns jsonb language plpgsql stable as $$
 begin
