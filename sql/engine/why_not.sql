@@ -20,6 +20,7 @@ begin
     return jsonb_build_object('item', item) || coalesce(
         engine.why_not_searched(c, i, states, filters, within),
         engine.why_not_chosen(i, knobs, k, candidates),
+        engine.why_not_twin(i, candidates),
         engine.why_not_found(i, mode, knobs, q, query, model)
     );
 end
@@ -98,6 +99,25 @@ begin
             'It ranks %s, and %s were asked for.', candidate.rank, k
         ))
     end;
+end
+$$;
+
+-- Of an item that never became a candidate since a leg sends each text once: {step, reason, twin}; null where none of
+-- the candidates has a text of its.
+create or replace function engine.why_not_twin(i almagest.items, candidates engine.candidate[])
+returns jsonb language plpgsql stable as $$
+begin
+    return (
+        select jsonb_build_object(
+            'step', 'duplicate', 'reason', 'Another item of the answer says the same.', 'twin', r.item_id
+        )
+        from almagest.lexical as its
+        join almagest.lexical as theirs on theirs.text_hash = its.text_hash
+        join unnest(candidates) as r on r.chunk_id = theirs.chunk_id
+        where its.item_id = i.id and its.state = i.state and r.cut is null
+        order by r.place
+        limit 1
+    );
 end
 $$;
 
