@@ -126,6 +126,7 @@ begin
 
     if depth = candidates then
         return query select n.id, 1::float8 - n.distance from unnest(chunk_ids, distances) as n (id, distance);
+        return;
     end if;
     return query
     select i.chunk_id, 1::float8 - i.distance

@@ -1,8 +1,8 @@
 """Whether a score and a class mean the same in a small org and in a large one.
 
 Each question is asked of an org of ten memories, of 200 and of one that all questions share, of 10,000 and more; the
-larger ones have all that the smaller ones have, and a corpus beside it. What is followed is the best memory that answers
-and the best that does not.
+larger ones have all that the smaller ones have, and a corpus beside it. What is followed is the best memory that
+answers and the best that does not.
 """
 
 import hashlib

@@ -55,7 +55,7 @@ def check(text: str, title: str | None = None, embedder: Embedder | None = None)
         assert before.end < after.end
         assert before.end - after.start <= OVERLAP
         if before.end <= after.start:
-            assert text[before.end : after.start + OVERLAP].isspace(), "neighbours without an overlap"
+            assert text[before.end : after.start + 1].isspace(), "neighbours without an overlap"
 
 
 @given(texts)
