@@ -17,9 +17,9 @@ returns jsonb language sql immutable parallel safe as $$
         'message_keyword_scale', 30.0,
         'length_normalisation', 0.75,   -- b of BM25
         'message_length_normalisation', 0.2,
-        'vector_threshold', 0.2,        -- weaker similarities never enter
-        'fused_floor', 0.0,             -- weaker candidates are gone
-        'keyword_only_cap', 1.0,        -- the most that words alone count for, below the vector threshold
+        'vector_threshold', 0.25,       -- weaker similarities never enter
+        'fused_floor', 0.1,             -- weaker candidates are gone
+        'keyword_only_cap', 0.3,        -- the most that words alone count for, below the vector threshold
         'candidates', 30,               -- of each leg, or twice the answer where that is more
         'neighbour_previous', 0.8,      -- how much of its neighbours' words a chunk has, of 1
         'neighbour_next', 0.5,
@@ -31,10 +31,10 @@ returns jsonb language sql immutable parallel safe as $$
         'conversation_boost', 0.15,     -- by the best of its conversation, of 1,
         'when_boost', 0.06,             -- and where it says when and the query asks for that
         'question_turn_share', 0.9,     -- what is left of a turn that only asks
-        'high', 0.55,                   -- relevance classes, on the calibrated score
-        'standard', 0.3,
+        'high', 0.6,                    -- relevance classes, on the calibrated score
+        'standard', 0.4,
         'strength_low', 0.6,            -- what a strength of 0 multiplies by; 1 multiplies by 1
-        'mmr_lambda', 0.95,
+        'mmr_lambda', 0.98,
         'exhaustive', false             -- true: no pruning in the keyword leg
     )
 $$;
@@ -80,6 +80,10 @@ returns table (name text, description text, knobs jsonb) language sql immutable 
         ('user_search', 'Somebody asks.', '{}'::jsonb),
         ('injection', 'Memories come into a prompt by themselves.', '{}'),
         ('middleware', 'A program asks, between an agent and its model.', '{}'),
+        (
+            'documents', 'Somebody asks of documents rather than of conversations.',
+            '{"keyword_weight": 0.65, "vector_weight": 0.35, "mmr_lambda": 1}'
+        ),
         (
             'vector_metadata', 'By meaning and attributes, 0.7 to 0.3; by words where there is no vector.',
             '{"keyword_weight": 0, "vector_weight": 0.7, "metadata_weight": 0.3}'

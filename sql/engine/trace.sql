@@ -38,7 +38,8 @@ begin
     return (
         select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
             'item', r.item_id, 'chunk', r.chunk_id, 'keyword', round(r.keyword::numeric, 4),
-            'vector', round(r.vector::numeric, 4), 'metadata', round(r.metadata::numeric, 4),
+            'matched', round(r.matched::numeric, 4), 'vector', round(r.vector::numeric, 4),
+            'metadata', round(r.metadata::numeric, 4),
             'boosts', nullif(r.boosts, '{}'), 'hybrid', round(r.hybrid::numeric, 4), 'relevance', r.relevance,
             'strength', round(r.strength::numeric, 4), 'final', round(r.final::numeric, 4), 'cut', r.cut
         )) order by r.place), '[]')
