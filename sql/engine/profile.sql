@@ -33,7 +33,8 @@ returns jsonb language sql immutable parallel safe as $$
         'question_turn_share', 0.9,     -- what is left of a turn that only asks
         'high', 0.6,                    -- relevance classes, on the calibrated score
         'standard', 0.4,
-        'strength_low', 0.6,            -- what a strength of 0 multiplies by; 1 multiplies by 1
+        'strength_low', 0.6,            -- what a strength of 0 multiplies by,
+        'strength_high', 1.0,           -- and one of 1
         'mmr_lambda', 0.98,
         'exhaustive', false             -- true: no pruning in the keyword leg
     )
@@ -68,7 +69,8 @@ language sql immutable parallel safe as $$
         ('question_turn_share', 'number', 0, 1, null, 'What is left of the score of a turn that only asks.'),
         ('high', 'number', 0, 1, null, 'Relevance is high from here on.'),
         ('standard', 'number', 0, 1, null, 'Relevance is standard from here on; less than high.'),
-        ('strength_low', 'number', 0, 1, null, 'What a strength of 0 multiplies the score by; a strength of 1, by 1.'),
+        ('strength_low', 'number', 0, 1, null, 'What a strength of 0 multiplies the score by.'),
+        ('strength_high', 'number', 0, 1, null, 'What a strength of 1 multiplies the score by; not less than the other.'),
         ('mmr_lambda', 'number', 0, 1, null, 'Diversification: 1 is by score alone, and less spreads the answer.'),
         ('exhaustive', 'boolean', null, null, null, 'Whether the keyword leg reads all that matches.')
 $$;
@@ -228,6 +230,9 @@ returns table (field text, message text) language sql immutable parallel safe as
     cross join lateral (
         select 'standard' as field, 'must be less than high' as message
         where (l.knobs ->> 'standard')::float8 >= (l.knobs ->> 'high')::float8
+        union all
+        select 'strength_low', 'must not be more than strength_high'
+        where (l.knobs ->> 'strength_low')::float8 > (l.knobs ->> 'strength_high')::float8
         union all
         select 'keyword_weight', 'must not be 0 where vector_weight and metadata_weight are 0 too'
         where (l.knobs ->> 'keyword_weight')::float8 + (l.knobs ->> 'vector_weight')::float8

@@ -76,6 +76,7 @@ declare
     question_turn_share float8 := (knobs ->> 'question_turn_share')::float8;
     conversation_boost float8 := (knobs ->> 'conversation_boost')::float8;
     strength_low float8 := (knobs ->> 'strength_low')::float8;
+    strength_high float8 := (knobs ->> 'strength_high')::float8;
 begin
     with words as materialized (
         select w.* from engine.word_scores(q, seeds, knobs) as w where mode <> 'substring'
@@ -153,7 +154,7 @@ begin
     ),
     weighed as (
         select
-            b.*, h.hybrid, h.hybrid * (strength_low + (1 - strength_low) * b.strength) as final,
+            b.*, h.hybrid, h.hybrid * (strength_low + (strength_high - strength_low) * b.strength) as final,
             case when b.fused <= 0 or b.fused < fused_floor then 'floor' end as fallen
         from boosted as b
         cross join lateral (

@@ -41,7 +41,8 @@ begin
             'matched', round(r.matched::numeric, 4), 'vector', round(r.vector::numeric, 4),
             'metadata', round(r.metadata::numeric, 4),
             'boosts', nullif(r.boosts, '{}'), 'hybrid', round(r.hybrid::numeric, 4), 'relevance', r.relevance,
-            'strength', round(r.strength::numeric, 4), 'final', round(r.final::numeric, 4), 'cut', r.cut
+            'strength', round(r.strength::numeric, 4), 'final', round(r.final::numeric, 4), 'cut', r.cut,
+            'rank', case when r.cut is null then r.rank end
         )) order by r.place), '[]')
         from unnest(candidates) as r
         where r.place <= 100

@@ -257,7 +257,11 @@ class TestExplain:
         assert explain.shares(scored, {**KNOBS, "fusion": "rrf"}) == pytest.approx({"ranks": 0.6, "date": 0.1})
 
     def test_each_candidate_has_its_fate(self) -> None:
-        listed = [candidate(title=f"Item {number}", hybrid=0.5, final=0.4, keyword=0.5) for number in range(5)]
+        ranks = (1, 2, None, 3, 4)
+        listed = [
+            candidate(title=f"Item {number}", hybrid=0.5, final=0.4, keyword=0.5, rank=rank)
+            for number, rank in enumerate(ranks)
+        ]
         listed[2] = listed[2].model_copy(update={"cut": "floor"})
         trace = Trace.model_validate(
             {
@@ -277,9 +281,9 @@ class TestExplain:
         assert rows[0]["fused"] == "0.500 = 0.500 keyword"
 
     def test_stages_are_told_in_their_order(self) -> None:
-        rows = list(explain.stage_rows({"rank": 5.5, "read": 6.0, "terms": 0.5, "keyword": 3.0}))
-        assert [(row["stage"], row["ms"]) for row in rows] == [
-            ("terms", "0.50"), ("keyword", "2.50"), ("rank", "2.50"), ("read", "0.50"),
+        rows = list(explain.stage_rows({"rank": 2.5, "read": 0.5, "terms": 0.5, "keyword": 2.0}))
+        assert [(row["stage"], row["ms"], row["after"]) for row in rows] == [
+            ("terms", "0.50", "0.50"), ("keyword", "2.00", "2.50"), ("rank", "2.50", "5.00"), ("read", "0.50", "5.50"),
         ]  # fmt: skip
 
 
