@@ -100,8 +100,8 @@ returns text language sql immutable parallel safe as $$
     end
 $$;
 
--- Which rows to read, as a query over almagest.lexical. Here and in engine.rank_columns terms become SQL text, always as
--- literals.
+-- Which rows to read, as a query over almagest.lexical. Here and in engine.rank_columns terms become SQL text, always
+-- as literals.
 --   rows    about how many the condition may let through
 --   bound   the highest BM25 score that a row beside the condition can have; null where every match is read, and
 --           infinity where rows are cut off
