@@ -18,7 +18,7 @@ returns jsonb language sql immutable parallel safe as $$
         'length_normalisation', 0.75,   -- b of BM25
         'message_length_normalisation', 0.2,
         'vector_threshold', 0.25,       -- weaker similarities never enter
-        'fused_floor', 0.1,             -- weaker candidates are gone
+        'fused_floor', 0.0,             -- weaker candidates are gone
         'keyword_only_cap', 0.3,        -- the most that words alone count for, below the vector threshold
         'candidates', 30,               -- of each leg, or twice the answer where that is more
         'neighbour_previous', 0.8,      -- how much of its neighbours' words a chunk has, of 1

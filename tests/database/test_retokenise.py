@@ -144,7 +144,7 @@ def test_an_edit_meanwhile_wins(server: Server, org: Org) -> None:
         other.call("update_item", org.owner, request)
         assert run(server) == 0
         other.api.execute("commit")
-    assert run(server) == 0
+    assert run(server) == 1  # what the edit has replaced
     assert ids(search(server, org.owner, "neozebra")) == [item]
 
 

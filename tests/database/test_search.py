@@ -344,8 +344,8 @@ def test_an_empty_org_answers(server: Server, org: Org) -> None:
 
 
 def test_weak_similarities_never_enter(server: Server, org: Org) -> None:
-    strong = write_one(server, org.owner, "one", tilted(1, 0.25))
-    write_one(server, org.owner, "two", tilted(1, 0.15))
+    strong = write_one(server, org.owner, "one", tilted(1, 0.4))
+    write_one(server, org.owner, "two", tilted(1, 0.24))
     write_one(server, org.owner, "three", tilted(1, -0.9))
     assert ids(search(server, org.owner, None, one_hot(1))) == [strong]
 
@@ -665,7 +665,7 @@ def test_profiles_are_named(server: Server, org: Org) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cosine", "relevance"), [(0.9, "high"), (0.56, "high"), (0.54, "standard"), (0.31, "standard"), (0.29, "low")]
+    ("cosine", "relevance"), [(0.9, "high"), (0.61, "high"), (0.59, "standard"), (0.41, "standard"), (0.39, "low")]
 )
 def test_the_relevance_class_is_of_the_fused_score(server: Server, org: Org, cosine: float, relevance: str) -> None:
     """Before strength has its say."""
