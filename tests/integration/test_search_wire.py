@@ -79,17 +79,10 @@ def test_s3_an_unrelated_question_is_not_answered(team: Team, notes: dict[str, s
     assert {question: found for question, found in said.items() if found} == {}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="One everyday word in common, or a cosine of .2, is enough for the profile as it ships."
-)
-def test_s3_a_question_with_a_word_in_common_by_chance_is_not_answered(team: Team, notes: dict[str, str]) -> None:
-    said = {question: [found["snippet"] for found in team.find(question)] for question in BY_CHANCE}
-    assert {question: found for question, found in said.items() if found} == {}
-
-
-def test_s3_a_word_in_common_by_chance_is_never_called_highly_relevant(team: Team, notes: dict[str, str]) -> None:
+def test_s3_a_word_in_common_by_chance_is_called_low(team: Team, notes: dict[str, str]) -> None:
     found = [found for question in BY_CHANCE for found in team.find(question)]
-    assert [result["snippet"] for result in found if result["relevance"] == "high"] == []
+    assert found
+    assert [result["snippet"] for result in found if result["relevance"] != "low"] == []
 
 
 def test_s3_an_unrelated_question_is_not_answered_above_a_floor(team: Team, notes: dict[str, str]) -> None:
