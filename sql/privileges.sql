@@ -31,7 +31,9 @@ grant usage on schema api to service_role;
 -- What the reader's functions and policies call.
 grant execute on function
 engine.current_caller(),
-engine.visible(engine.caller, uuid, uuid, uuid, uuid, uuid[]), engine.readable(engine.caller, almagest.items)
+engine.visible(engine.caller, uuid, uuid, uuid, uuid, uuid[]), engine.readable(engine.caller, almagest.items),
+engine.snippet(text, text[]), engine.marked_words(text, text[]), engine.best_words(int[], int[], int[], int),
+engine.mark_pattern(text[], boolean), engine.folded_pieces(text), engine.fold(text)
 to almagest_reader;
 
 -- The dashboard is read by the project's owner, in Supabase's own.

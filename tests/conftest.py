@@ -3,7 +3,7 @@
 import os
 
 for _name in list(os.environ):
-    if _name.startswith(("SUPABASE_", "ALMAGEST_")) or _name == "DATABASE_URL":
+    if _name == "DATABASE_URL" or (_name.startswith(("SUPABASE_", "ALMAGEST_")) and _name != "ALMAGEST_TEST_ROWS"):
         del os.environ[_name]
 
 import asyncio  # noqa: E402

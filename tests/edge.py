@@ -54,6 +54,14 @@ class FakeEmbedder:
 
     reason: str | None = None
     model: str = "fake@1"
+    window: int = 512
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        from almagest.embedding.embedder import EmbeddingUnavailable
+
+        if self.reason:
+            raise EmbeddingUnavailable(self.reason, "as the test says")
+        return [len(text.split()) + 2 for text in texts]
 
     def embed_query(self, text: str) -> list[float]:
         return self.embed_passages([text])[0]

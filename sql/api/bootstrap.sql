@@ -17,7 +17,7 @@ begin
         'search', found,
         'trace_id', coalesce(
             found -> 'trace_id',
-            to_jsonb(engine.record_retrieval(c, 'bootstrap', request, 'injection', 'lexical', 'no_query', 0, '[]', '{}'))
+            to_jsonb(engine.record_retrieval(c, 'bootstrap', request, 'injection', 'lexical', 'no_query', 0, null, '[]', '{}'))
         )
     );
 end

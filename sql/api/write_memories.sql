@@ -1,7 +1,7 @@
 -- Writes up to 500 memories in one transaction. One bad memory spoils only itself, unless the write is atomic.
---   request  {memories: [{content, content_hash, chunks: [{position, start, end, text, embedding}], title, type,
---            importance, tags, origin, source_ref, conversation: {id, position}, occurred_at, private, project, client,
---            deal, agent_name, metadata}], model, atomic, idempotency: {key, request_hash}}
+--   request  {memories: [{content, content_hash, chunks: [{position, start, end, text, heading_path, embedding}],
+--            title, type, importance, tags, origin, source_ref, conversation: {id, position}, occurred_at, private,
+--            project, client, deal, agent_name, metadata}], model, atomic, idempotency: {key, request_hash}}
 --   returns  {results: [{id, version, index_status, deduplicated} | {problem: {status, code, detail}}], replayed}
 --   errors   409 idempotency_conflict; atomic: 422 unknown_type, unknown_project, unknown_client, unknown_deal,
 --            deal_of_another_client, cannot_be_private, invalid_vector

@@ -50,3 +50,15 @@ create or replace function engine.only_asks(content text)
 returns boolean language sql immutable parallel safe as $$
     select content ~ '\?["'')\s]*$' and length(content) < 200 and content !~ '[.!]\s+\S.*[.!]'
 $$;
+
+-- How far a time is one that a query names: 0, 0.5, or 1 where the day is the same too; 0 where it names none.
+create or replace function engine.is_at(years int[], months int[], days int[], at timestamptz)
+returns float8 language sql immutable parallel safe as $$
+    select case
+        when at is null or cardinality(years || months || days) = 0 then 0::float8
+        when cardinality(years) > 0 and extract(year from at at time zone 'utc')::int <> all(years) then 0::float8
+        when cardinality(months) > 0 and extract(month from at at time zone 'utc')::int <> all(months) then 0::float8
+        when extract(day from at at time zone 'utc')::int = any(days) then 1::float8
+        else 0.5::float8
+    end
+$$;

@@ -1,44 +1,215 @@
--- The items of the caller's org that pass the filters of a search. Filters that are absent let everything through; all
--- that are given must hold. Names are those of the request:
---   kind, type, origin, project, client, deal, agent_name   any of a list
---   tags (all of), tags_any, source_ref, title (part of it, case ignored), conversation
---   created_after, created_before, occurred_after, occurred_before, priority_min
-create or replace function engine.matching_items(c engine.caller, filters jsonb)
-returns setof uuid language sql stable as $$
-    select i.id
-    from almagest.items as i
-    where engine.visible(c, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids)
-        and (not filters ? 'kind' or filters -> 'kind' ? i.kind)
-        and (not filters ? 'type' or filters -> 'type' ? i.type)
-        and (not filters ? 'origin' or filters -> 'origin' ? i.origin)
-        and (not filters ? 'agent_name' or filters -> 'agent_name' ? i.agent_name)
-        and (not filters ? 'source_ref' or filters ->> 'source_ref' = i.source_ref)
-        and (not filters ? 'conversation' or filters ->> 'conversation' = i.conversation_id)
-        and (not filters ? 'title' or position(lower(filters ->> 'title') in lower(i.title)) > 0)
-        and (not filters ? 'priority_min' or i.priority >= (filters ->> 'priority_min')::real)
-        and (not filters ? 'created_after' or i.created_at >= (filters ->> 'created_after')::timestamptz)
-        and (not filters ? 'created_before' or i.created_at < (filters ->> 'created_before')::timestamptz)
-        and (not filters ? 'occurred_after' or i.occurred_at >= (filters ->> 'occurred_after')::timestamptz)
-        and (not filters ? 'occurred_before' or i.occurred_at < (filters ->> 'occurred_before')::timestamptz)
-        and (not filters ? 'project' or exists (
-            select from almagest.projects as p where p.id = i.project_id and filters -> 'project' ? p.slug
-        ))
-        and (not filters ? 'client' or exists (
-            select from almagest.clients as k where k.id = i.client_id and filters -> 'client' ? k.slug
-        ))
-        and (not filters ? 'deal' or exists (
-            select from almagest.deals as d where d.id = i.deal_id and filters -> 'deal' ? d.slug
-        ))
-        and (not filters ? 'tags_any' or i.id in (
-            select t.item_id from almagest.item_tags as t
-            where t.org_id = (c).org_id and t.tag = any(array(select jsonb_array_elements_text(filters -> 'tags_any')))
-        ))
-        and (not filters ? 'tags' or filters -> 'tags' = '[]' or i.id in (
-            select t.item_id from almagest.item_tags as t
-            where t.org_id = (c).org_id and t.tag = any(array(select jsonb_array_elements_text(filters -> 'tags')))
-            group by t.item_id
-            having count(distinct t.tag) = (
-                select count(distinct wanted) from jsonb_array_elements_text(filters -> 'tags') as wanted
+-- Filters: which items, and which of their chunks, a search may answer with. Conditions that are absent let everything
+-- through, all that are given must hold, and within a list any value may. An empty list lets nothing through.
+--   kind, type, origin, tier, agent_name, source_ref, conversation    is one of these
+--   project, client, deal   is of one of these, by slug; agent: is assigned to one of these agents, by slug
+--   tags, tags_any          has all of these; has one of these
+--   folder, folder_tree     lies in one of these folders, by id; lies in one of them or below
+--   mime_type, extension    of its file, whatever the case
+--   title                   contains this, whatever the case
+--   metadata                contains this JSON (@>)
+--   priority_min, priority_max
+--   created_after, created_before, updated_…, occurred_…              from a time on, and before a time
+--   any                     a list of such objects (without any), of which one must hold
+
+-- The filters of a request without those that are null.
+create or replace function engine.given_filters(filters jsonb)
+returns jsonb language plpgsql immutable parallel safe as $$
+declare
+    given jsonb := coalesce((
+        select jsonb_object_agg(f.key, f.value)
+        from jsonb_each(coalesce(nullif(filters, 'null'), '{}')) as f
+        where f.value <> 'null'
+    ), '{}');
+begin
+    if given ? 'any' then
+        given := jsonb_set(given, '{any}', coalesce((
+            select jsonb_agg(engine.given_filters(a.one) order by a.place)
+            from jsonb_array_elements(given -> 'any') with ordinality as a (one, place)
+        ), '[]'));
+    end if;
+    return given;
+end
+$$;
+
+-- A JSON string, or an array of them, as an array. (Immutable, so that the planner knows what it plans for.)
+create or replace function engine.text_list(wanted jsonb)
+returns text[] language plpgsql immutable parallel safe as $$
+begin
+    return case jsonb_typeof(wanted)
+        when 'array' then array(select distinct jsonb_array_elements_text(wanted))
+        else array[wanted #>> '{}']
+    end;
+end
+$$;
+
+-- One condition as SQL over almagest.items as i, for execute … using c, states, filters, as_of; null for a name that is
+-- none. Values stay parameters: only names and places of this file become SQL text.
+--   source   the JSON object that holds the value
+--   past     whether almagest.item_versions as v holds what the item said at the time asked for, if it was edited since
+create or replace function engine.filter_condition(name text, source text, past boolean)
+returns text language plpgsql immutable parallel safe as $$
+declare
+    said text := case when past then 'case when v.item_id is null then i.%1$s else v.%1$s end' else 'i.%1$s' end;
+    one_of text := format('any(engine.text_list(%s -> %L))', source, name);
+    value text := format('(%s ->> %L)', source, name);
+begin
+    return case
+        when name in ('kind', 'origin', 'tier', 'agent_name', 'source_ref') then format('i.%I = %s', name, one_of)
+        when name = 'type' then format('%s = %s', format(said, 'type'), one_of)
+        when name = 'conversation' then format('i.conversation_id = %s', one_of)
+        when name = 'mime_type' then format('lower(i.mime_type) = %s', one_of)
+        when name = 'extension' then format(
+            'exists (select from unnest(engine.text_list(%s -> %L)) as e'
+            ' where right(lower(i.file_name), length(e) + 1) = ''.'' || e)', source, name
+        )
+        when name = 'title' then format('position(lower(%s) in lower(%s)) > 0', value, format(said, 'title'))
+        when name = 'metadata' then format('%s @> (%s -> %L)', format(said, 'metadata'), source, name)
+        when name = 'priority_min' then format('%s >= %s::real', format(said, 'priority'), value)
+        when name = 'priority_max' then format('%s <= %s::real', format(said, 'priority'), value)
+        when name in ('created_after', 'occurred_after') then
+            format('i.%I >= %s::timestamptz', split_part(name, '_', 1) || '_at', value)
+        when name in ('created_before', 'occurred_before') then
+            format('i.%I < %s::timestamptz', split_part(name, '_', 1) || '_at', value)
+        when name in ('updated_after', 'updated_before') then format(
+            '%s %s %s::timestamptz',
+            case when past then 'case when v.item_id is null then i.updated_at else v.valid_from end' else 'i.updated_at' end,
+            case name when 'updated_after' then '>=' else '<' end, value
+        )
+        when name in ('project', 'client', 'deal') then format(
+            'i.%I in (select p.id from almagest.%I as p where p.org_id = ($1).org_id and p.slug = %s)',
+            name || '_id', name || 's', one_of
+        )
+        when name = 'agent' then format(
+            'i.id in (select assigned.item_id from almagest.item_agents as assigned'
+            ' join almagest.agents as a on a.id = assigned.agent_id where a.org_id = ($1).org_id and a.slug = %s)', one_of
+        )
+        when name = 'folder' then format('i.folder_id = any(engine.text_list(%s -> %L)::uuid[])', source, name)
+        when name = 'folder_tree' then format(
+            'i.folder_id in (with recursive tree as (select f.id from almagest.folders as f'
+            ' where f.org_id = ($1).org_id and f.id = any(engine.text_list(%s -> %L)::uuid[])'
+            ' union select f.id from almagest.folders as f join tree on f.parent_id = tree.id'
+            ' where f.org_id = ($1).org_id) select tree.id from tree)', source, name
+        )
+    end;
+end
+$$;
+
+-- The conditions on tags: those of the item now, or those that the version of the time had. One for each tag that is
+-- wanted, so that the rarest of them leads.
+create or replace function engine.tags_condition(name text, wanted jsonb, source text, past boolean)
+returns text language plpgsql immutable parallel safe as $$
+declare
+    listed text := format('engine.text_list(%s -> %L)', source, name);
+    has constant text := 'i.id in (select t.item_id from almagest.item_tags as t where t.org_id = ($1).org_id and t.tag = %s)';
+    now_has text := case name
+        when 'tags' then coalesce((
+            select string_agg(format(has, format('(%s -> %L ->> %s)', source, name, n - 1)), ' and ' order by n)
+            from generate_series(1, jsonb_array_length(wanted)) as n
+        ), 'false')
+        else format(has, format('any(%s)', listed))
+    end;
+begin
+    return case
+        when not past then format('(%s)', now_has)
+        else format(
+            'case when v.item_id is null then %s else %s <> ''{}'' and v.tags %s %2$s end',
+            now_has, listed, case name when 'tags' then '@>' else '&&' end
+        )
+    end;
+end
+$$;
+
+-- All conditions of a JSON object of filters as SQL (see engine.filter_condition); 422 unknown_filter for another name.
+create or replace function engine.filter_conditions(filters jsonb, source text, past boolean)
+returns text language plpgsql stable as $$
+declare
+    conditions text := 'true';
+    name text;
+    condition text;
+begin
+    for name in select jsonb_object_keys(filters) order by 1 loop
+        condition := case
+            when name in ('tags', 'tags_any') then engine.tags_condition(name, filters -> name, source, past)
+            when name <> 'any' then engine.filter_condition(name, source, past)
+            else (
+                select format('(%s)', coalesce(string_agg(engine.filter_conditions(
+                    a.one - 'any', format('(%s -> ''any'' -> %s)', source, a.place - 1), past
+                ), ' or ' order by a.place), 'false'))
+                from jsonb_array_elements(filters -> 'any') with ordinality as a (one, place)
             )
-        ))
+        end;
+        if condition is null then
+            perform engine.problem(422, 'unknown_filter', format('There is no filter %L.', left(name, 100)));
+        end if;
+        conditions := conditions || ' and ' || condition;
+    end loop;
+    return conditions;
+end
+$$;
+
+-- The items that the caller may see, in any state, that pass the filters.
+create or replace function engine.matching_items(c engine.caller, filters jsonb)
+returns setof uuid language plpgsql stable as $$
+begin
+    return query execute
+        'select i.id from almagest.items as i'
+        ' where engine.visible($1, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and '
+        || engine.filter_conditions(filters, '$3', false)
+        using c, null::text[], filters;
+end
+$$;
+
+-- Whether an item was in one of the states $2 at the time $4, as SQL over almagest.items as i, facts as f and the last
+-- that the audit log tells of its archive until then, as a. What is archived or revoked without a time has been so
+-- always. (Each branch a boolean of its own: of = any over them all, the planner would expect next to no rows.)
+create or replace function engine.state_condition()
+returns text language sql immutable parallel safe as $$
+    select 'case when i.state = ''provisional'' then ''provisional'' = any($2)'
+        ' when i.state = ''revoked'' and not coalesce(f.revoked_at > $4, false) then ''revoked'' = any($2)'
+        ' when i.state = ''archived'' and not coalesce(i.archived_at > $4, false) then ''archived'' = any($2)'
+        ' when a.action = ''archived'' then ''archived'' = any($2)'
+        ' else ''active'' = any($2) end'
+$$;
+
+-- The query of engine.matching_chunks, for execute … using c, states, filters, as_of.
+create or replace function engine.matching_query(filters jsonb, past boolean)
+returns text language plpgsql stable as $$
+begin
+    return case
+        when not past then
+            'select array_agg(k.id) from almagest.items as i'
+            ' join almagest.chunks as k on k.item_id = i.id and k.version = i.version'
+            ' where i.state = any($2)'
+        else
+            'select array_agg(k.id) from almagest.items as i'
+            ' left join almagest.item_versions as v'
+            ' on v.item_id = i.id and i.updated_at > $4 and v.valid_from <= $4 and v.valid_to > $4'
+            ' left join almagest.facts as f on f.item_id = i.id'
+            ' left join (select distinct on (l.item_id) l.item_id, l.action from almagest.audit_log as l'
+            ' where l.org_id = ($1).org_id and l.action in (''archived'', ''restored'') and l.created_at <= $4'
+            ' order by l.item_id, l.id desc) as a on a.item_id = i.id'
+            ' join almagest.chunks as k on k.item_id = i.id'
+            ' and coalesce(v.version, case when i.updated_at <= $4 then i.version end) between k.since_version and k.version'
+            ' where i.created_at <= $4 and i.state <> ''erased'' and ' || engine.state_condition()
+    end
+        || ' and engine.visible($1, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and '
+        || engine.filter_conditions(filters, '$3', past);
+end
+$$;
+
+-- The chunks that a search may answer with: of items that the caller may see, in one of the states, that pass the
+-- filters; none where none does.
+--   filters  without nulls (see engine.given_filters)
+--   as_of    null for now; otherwise the chunks of the version valid then, of items in one of the states then, whatever
+--            has become of them since, unless they were erased
+-- Planned anew each time for what is asked, so that a selective filter is answered from its index: 1 to 10 ms in an org
+-- of 100,000 items, and about 200 for what lets nearly all of them through.
+create or replace function engine.matching_chunks(c engine.caller, states text[], filters jsonb, as_of timestamptz)
+returns bigint[] language plpgsql stable as $$
+declare
+    matching bigint[];
+begin
+    execute engine.matching_query(filters, as_of is not null) into matching using c, states, filters, as_of;
+    return coalesce(matching, '{}');
+end
 $$;

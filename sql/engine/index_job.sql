@@ -38,9 +38,9 @@ returns boolean language sql as $$
     select exists (select from renewed)
 $$;
 
--- Takes a worker's chunks ([{position, start, end, text, embedding}]) for the version that it leased. Returns the new
--- index status, or 'stale' where the lease was lost or the item has changed since: then nothing is taken.
--- Where vectors are still missing, the item is not handed out again for a minute.
+-- Takes a worker's chunks ([{position, start, end, text, heading_path, embedding}]) for the version that it leased.
+-- Returns the new index status, or 'stale' where the lease was lost or the item has changed since: then nothing is
+-- taken. Where vectors are still missing, the item is not handed out again for a minute.
 create or replace function engine.index_item(worker text, item uuid, version int, chunks jsonb, model text)
 returns text language plpgsql as $$
 declare
@@ -69,7 +69,7 @@ create or replace function engine.fail_item(worker text, item uuid, version int,
 returns void language sql as $$
     update almagest.items as i
     set index_status = case
-            when i.index_attempts >= 5 or not exists (select from almagest.chunks as k where k.item_id = i.id)
+            when i.index_attempts >= 5 or not exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version)
                 then 'failed'
             else 'text_ready'
         end,
@@ -77,4 +77,55 @@ returns void language sql as $$
         index_after = now() + make_interval(mins => least(60, power(2, least(i.index_attempts - 1, 6))::int)),
         lease_owner = null, lease_expires_at = null
     where i.id = item and i.lease_owner = worker and i.version = fail_item.version
+$$;
+
+-- Makes rows of almagest.lexical again whose terms are of another version of the tokeniser; until then they are found
+-- by their old ones.
+-- before   chunks with a lower number alone, or null for all: where the batch before this one ended
+-- batch    how many at the most; about a millisecond each
+-- Returns how many were made, those of the newest chunks first, and where the next batch begins; next is null at the
+-- end. Rows that somebody else has locked are left to the next run, and it waits for nothing: two of these at once
+-- share the work, and what one that is killed had begun is as it was.
+-- A run that finds nothing to do notes that in a comment on the version's own function, so that the ones after it do
+-- not read a million rows to find the same; a new version makes the note untrue. It is the run after the last batch
+-- that notes it, minutes later: a write that began under the old version has ended by then.
+create or replace function engine.retokenise(before bigint, batch int, out made int, out next bigint)
+language plpgsql
+-- the primary key from its end, however few rows are thought to be left: a sort would read the whole table a batch
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+    note constant text := 'All of almagest.lexical has version ' || engine.tokeniser_version();
+begin
+    made := 0;
+    if obj_description('engine.tokeniser_version()'::regprocedure, 'pg_proc') = note then
+        return;
+    end if;
+    with stale as materialized (
+        select l.chunk_id from almagest.lexical as l
+        where l.chunk_id < coalesce(before, 9223372036854775807) and l.tokeniser <> engine.tokeniser_version()
+        order by l.chunk_id desc
+        limit batch
+        for no key update skip locked
+    ),
+    remade as (
+        update almagest.lexical as l
+        set tokeniser = engine.tokeniser_version(), length = w.length, terms = w.terms, says_when = w.says_when,
+            only_asks = w.only_asks, text_hash = w.text_hash
+        from stale as s
+        join almagest.chunks as k on k.id = s.chunk_id
+        join almagest.items as i on i.id = k.item_id
+        cross join lateral engine.words_of(i, k.heading_path, k.text) as w
+        where l.chunk_id = s.chunk_id
+        returning l.chunk_id
+    )
+    select count(*), case when count(*) = batch then min(r.chunk_id) end into made, next from remade as r;
+
+    if made = 0 and before is null
+        and not exists (select from almagest.lexical as l where l.tokeniser <> engine.tokeniser_version())
+    then
+        execute format('comment on function engine.tokeniser_version() is %L', note);
+        -- counted of other terms: the job counts anew, and until then the searches do
+        delete from almagest.partition_statistics;
+    end if;
+end
 $$;

@@ -1,12 +1,6 @@
 -- The keyword leg: BM25 over the terms of chunks (Robertson and Zaragoza 2009, k1 = 1.2), any term may match. What
--- would rank the same without reading every row that holds a common word is found by the rare words alone, and proved.
-
--- The term frequency behind ts_rank's score of a single term: ts_rank sums 1/i^2 over the places, which tends to
--- pi^2/6 = 1.64493406685, and this inverts it. Exact for 0 to 255 occurrences (PostgreSQL 18.6).
-create or replace function engine.term_frequency(rank real)
-returns float8 language sql immutable parallel safe as $$
-    select round(1::float8 / (1.64493406685::float8 * greatest(1::float8 - rank, 1e-9::float8)) - 0.5::float8)
-$$;
+-- would rank the same without reading every row that holds a common word is found by the rare words, and by common
+-- words that stand together, and proved.
 
 -- Inverse document frequency, always above 0.
 create or replace function engine.idf(size float8, documents float8)
@@ -14,55 +8,29 @@ returns float8 language sql immutable parallel safe as $$
     select ln(1::float8 + greatest(size - documents + 0.5::float8, 0.5::float8) / (documents + 0.5::float8))
 $$;
 
--- Which rows of almagest.lexical (as l) take part, as SQL for execute … using c, states.
-create or replace function engine.lexical_scope()
+-- A term as the word index has it, as text of a tsquery.
+create or replace function engine.org_term(org uuid, term text)
 returns text language sql immutable parallel safe as $$
-    select 'engine.visible($1, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any($2)'
+    select '''' || replace(replace(left(org::text, 8) || ':' || term, '\', '\\'), '''', '''''') || ''''
 $$;
 
--- How often each term of the query stands in a row, as SQL columns f1, f2, … The one place where terms become SQL text:
--- always as literals.
-create or replace function engine.frequency_columns(queries tsquery[])
-returns text language sql immutable parallel safe as $$
-    select string_agg(format(
-        'round(1::float8 / (1.64493406685::float8 * (1::float8 - ts_rank(''{0,0,0,1}'', l.terms, %L::tsquery))) - 0.5::float8)'
-        ' as f%s', query, number
-    ), ', ' order by number)
-    from unnest(queries) with ordinality as t (query, number)
-$$;
-
--- The BM25 sum over columns named by prefix and number (f1, f2, …) and a column k, the length's part of the formula.
-create or replace function engine.score_expression(idfs float8[], prefix text)
-returns text language sql immutable parallel safe as $$
-    select string_agg(
-        format('%s::float8 * %s%s / (%s%s + k)', (idf * 2.2)::text, prefix, number, prefix, number), ' + ' order by number
-    )
-    from unnest(idfs) with ordinality as t (idf, number)
-$$;
-
--- The length's part of BM25: messages are short by nature, and hardly punished for being longer than others.
-create or replace function engine.length_expression(q engine.query_terms, knobs jsonb)
-returns text language sql immutable parallel safe as $$
-    select format(
-        '1.2::float8 * case when l.sequence <> l.item_id'
-        ' then %s::float8 + %s::float8 * l.length else %s::float8 + %s::float8 * l.length end',
-        1 - m, m / (q).average_length, 1 - d, d / (q).average_length
-    )
-    from (
-        select (knobs ->> 'message_length_normalisation')::float8 as m, (knobs ->> 'length_normalisation')::float8 as d
-    ) as b
-$$;
-
--- Size of what the caller may search, and how many of its chunks hold each term. Orgs of more than 20,000 chunks have
--- statistics of their scopes and frequent terms; all else is counted here, up to that many rows, over what the
--- caller sees, so that a hidden row's words do not show in a score.
-create or replace function engine.weigh_terms(c engine.caller, terms text[], states text[])
-returns engine.query_terms language plpgsql stable as $$
+-- Size of what the caller may search, and how many of its chunks hold each term. Orgs of more than 5,000 chunks have
+-- statistics of their scopes and frequent terms; all else is counted here, up to 20,000 rows, over what the caller
+-- sees, so that a hidden row's words do not show in a score.
+create or replace function engine.weigh_terms(c engine.caller, asked text, terms text[], states text[])
+returns engine.query_terms language plpgsql stable
+-- one plan, which finds the rows of an org by an index, however large a share of the table they are thought to be
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
     q engine.query_terms;
     most constant int := 20001;
     known_documents bigint;
     known_length bigint;
+    -- a word with a hyphen is a word, and a number of two digits says nothing
+    identifiers text[] := array(
+        select i from engine.identifiers(engine.fold(left(asked, 1000))) as i
+        where i !~ '^([[:alpha:]]+(-[[:alpha:]]+)+|\d\d?)$'
+    );
 begin
     select sum(p.documents), sum(p.total_length) into known_documents, known_length
     from almagest.partition_statistics as p
@@ -83,110 +51,229 @@ begin
     end if;
 
     select
-        array_agg(t.term order by t.documents, t.term),
-        array_agg(t.query order by t.documents, t.term),
-        array_agg(t.documents order by t.documents, t.term),
-        array_agg(engine.idf(q.size, t.documents) order by t.documents, t.term)
-    into q.terms, q.queries, q.documents, q.idfs
+        array_agg(t.term order by t.documents, t.term) filter (where t.documents > 0),
+        array_agg(engine.term_query(t.term) order by t.documents, t.term) filter (where t.documents > 0),
+        array_agg(t.documents order by t.documents, t.term) filter (where t.documents > 0),
+        array_agg(engine.idf(q.size, t.documents) order by t.documents, t.term) filter (where t.documents > 0),
+        array_agg(t.term = any(identifiers) order by t.documents, t.term) filter (where t.documents > 0),
+        sum(engine.idf(q.size, t.documents))
+    into q.terms, q.queries, q.documents, q.idfs, q.identifiers, q.all_idf
     from (
-        select asked.term, asked.query, coalesce(known.documents, counted.documents)::float8 as documents
-        from (select u.term, engine.term_query(u.term) as query from unnest(terms) as u (term)) as asked
-        left join lateral (
-            select sum(s.documents) as documents from almagest.term_statistics as s
-            where known_documents is not null and s.term = asked.term
-                and engine.visible(c, s.org_id, s.user_id, s.client_id, s.deal_id, s.agent_ids)
-        ) as known on true
-        left join lateral (
-            select count(*) as documents
-            from (
-                select from almagest.lexical as l
-                where ts_filter(l.terms, '{a}') @@ asked.query
-                    and engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids)
-                    and l.state = any(states)
-                limit most
-            ) as held
-        ) as counted on known.documents is null
-    ) as t
-    where t.documents > 0;
+        select u.term, coalesce(
+            (
+                select sum(s.documents) from almagest.term_statistics as s
+                where known_documents is not null and s.org_id = (c).org_id and s.term = u.term
+                    and engine.visible(c, s.org_id, s.user_id, s.client_id, s.deal_id, s.agent_ids)
+            ),
+            (
+                select count(*)
+                from (
+                    select l.* from almagest.lexical as l
+                    where almagest.org_terms(l.org_id, l.terms) @@ engine.org_term((c).org_id, u.term)::tsquery
+                    limit most -- and by this index alone
+                ) as l
+                where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
+            )
+        )::float8 as documents
+        from unnest(terms) as u (term)
+        offset 0 -- counted once
+    ) as t;
     return q;
 end
 $$;
 
--- items: only these, or null for all. Returns the best chunks by BM25, one an item so that a long document does not
--- fill the pool, and whether they are proved to be the best.
---   budget  how many rows the candidate terms may touch together; null: no pruning
--- A chunk that was not read holds none of the candidate terms, so it scores less than the sum of idf * 2.2 over the
--- others: where the last of the best scores at least that, nothing was missed.
-create or replace function engine.best_by_keywords(
-    c engine.caller, q engine.query_terms, states text[], items uuid[], knobs jsonb, pool int, budget float8,
-    out chunk_ids bigint[], out scores float8[], out exact boolean
+-- Which rows of almagest.lexical (as l) take part, as SQL for execute … using c, states, within.
+create or replace function engine.lexical_scope()
+returns text language sql immutable parallel safe as $$
+    select 'engine.visible($1, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any($2)'
+$$;
+
+-- Terms of the word index -> the text of a tsquery for rows that hold at least one of them, or two.
+create or replace function engine.at_least(wanted int, org_terms text[])
+returns text language sql immutable parallel safe as $$
+    select case
+        when wanted = 1 then array_to_string(org_terms, ' | ')
+        else (
+            select string_agg(format('%s & (%s)', org_terms[i], array_to_string(org_terms[i + 1:], ' | ')), ' | ')
+            from generate_series(1, cardinality(org_terms) - 1) as i
+        )
+    end
+$$;
+
+-- Which rows to read, as a query over almagest.lexical. Here and in engine.rank_columns terms become SQL text, always
+-- as literals.
+--   rows    about how many the condition may let through
+--   bound   the highest BM25 score that a row beside the condition can have; null where every match is read, and
+--           infinity where rows are cut off
+-- The rarest terms are looked up by themselves, as long as they stand in 1,000 rows together, or in a
+-- tenth of the budget. Of the others, a row has to
+-- hold two (the rarer one, and any of the more frequent), or three where those would be too many: a row with one common
+-- term alone, or a few of the most common, scores less than the bound. Where even these are too many, rows are cut off.
+create or replace function engine.rows_to_read(
+    org uuid, q engine.query_terms, rows float8, out query text, out bound float8
+)
+language plpgsql immutable parallel safe as $$
+declare
+    words text[] := array(select engine.org_term(org, term) from unnest((q).terms) as term);
+    documents float8[] := (q).documents;
+    n constant int := cardinality(words);
+    most float8[] := array(select idf * 2.2 from unnest((q).idfs) as idf);    -- what each can add to a score
+    rows_alone constant float8 := greatest(1000, rows / 10);
+    alone int := 0;         -- terms that are looked up by themselves
+    read float8 := 0;
+    conditions text[] := '{}';
+    beside int := 1;        -- how many of the more frequent terms a row must hold as well
+    together float8;        -- how many of these a row holds on the average
+    expected float8;
+begin
+    while alone < n and read + documents[alone + 1] <= rows_alone loop
+        alone := alone + 1;
+        read := read + documents[alone];
+    end loop;
+    if alone > 0 then
+        conditions := array[array_to_string(words[:alone], ' | ')];
+    end if;
+    for i in alone + 1..n - 1 loop
+        -- terms of one query stand together more often than by chance
+        together := 1.5 * (select sum(d) from unnest(documents[i + 1:]) as d) / greatest((q).size, 1);
+        expected := documents[i] * (1 - exp(-together));
+        if beside = 2 or read + expected > rows then
+            beside := 2;
+            expected := documents[i] * (1 - exp(-together) * (1 + together));
+            exit when n - i not between 2 and 16;
+        end if;
+        exit when read + expected > rows;
+        read := read + expected;
+        conditions := conditions || format('%s & (%s)', words[i], engine.at_least(beside, words[i + 1:]));
+        bound := greatest(bound, (select sum(m) from unnest(most[i:i + beside - 1]) as m));
+        alone := i;
+    end loop;
+    if alone < n then
+        bound := greatest(bound, (select sum(m) from unnest(most[alone + 1:]) as m));
+    end if;
+    if conditions = '{}' then
+        conditions := array[concat_ws(' & ', words[1], '(' || nullif(engine.at_least(1, words[2:]), '') || ')')];
+        bound := 'infinity';
+    end if;
+    -- a query of its own, so that rows come from the word index alone
+    query := format(
+        '(select l.* from almagest.lexical as l where %s limit %s)%s',
+        (
+            select string_agg(format('almagest.org_terms(l.org_id, l.terms) @@ %L::tsquery', each), ' or ')
+            from unnest(conditions) as each
+        ),
+        case when bound = 'infinity' then (2 * rows)::text else 'all' end,
+        -- read for the second time since the rare words alone did not fill the answer: then by the next one
+        case when rows > 10000 and bound < 'infinity' then format(
+            ' union all (select l.* from almagest.lexical as l where almagest.org_terms(l.org_id, l.terms) @@ %L::tsquery'
+            ' limit %s)', words[alone + 1], rows::bigint / 10
+        ) end
+    );
+end
+$$;
+
+-- The rank of each term of the query in a row, as SQL columns r1, r2, …; 0 where it is not there.
+create or replace function engine.rank_columns(queries tsquery[])
+returns text language sql immutable parallel safe as $$
+    select string_agg(
+        format('ts_rank(''{0,0,1,1}'', l.terms, %L::tsquery) as r%s', query, number), ', ' order by number
+    )
+    from unnest(queries) with ordinality as t (query, number)
+$$;
+
+-- The BM25 sum over columns r1, r2, … and a column k, the length's part of the formula. ts_rank sums 1/i^2 over the
+-- places of a term, which tends to pi^2/6 = 1.64493406685; the inverse is the term's frequency, exact for 0 to 255
+-- occurrences (PostgreSQL 18.6).
+create or replace function engine.score_expression(idfs float8[])
+returns text language sql immutable parallel safe as $$
+    select string_agg(format(
+        'case when r%s > 0 then %s::float8'
+        ' / (1::float8 + k / round(1::float8 / (1.64493406685::float8 * (1::float8 - r%s)) - 0.5::float8)) else 0 end',
+        number, (idf * 2.2)::text, number
+    ), ' + ' order by number)
+    from unnest(idfs) with ordinality as t (idf, number)
+$$;
+
+-- The length's part of BM25: messages are short by nature, and hardly punished for being longer than others.
+create or replace function engine.length_expression(q engine.query_terms, knobs jsonb)
+returns text language sql immutable parallel safe as $$
+    select format(
+        '1.2::float8 * case when l.sequence <> l.item_id'
+        ' then %s::float8 + %s::float8 * l.length else %s::float8 + %s::float8 * l.length end',
+        1 - m, m / (q).average_length, 1 - d, d / (q).average_length
+    )
+    from (
+        select (knobs ->> 'message_length_normalisation')::float8 as m, (knobs ->> 'length_normalisation')::float8 as d
+    ) as b
+$$;
+
+-- The best of the rows that a query reads: chunks by BM25, one an item unless by_chunk, and one a text, the caller's
+-- own before a shared one: so neither a long document nor what stands in many fills the pool.
+create or replace function engine.best_of_rows(
+    c engine.caller, q engine.query_terms, states text[], within bigint[], by_chunk boolean, knobs jsonb, pool int,
+    reading text, out chunk_ids bigint[], out scores float8[]
 )
 language plpgsql stable as $$
 declare
-    candidates int := cardinality((q).terms);
-    depth int := 4 * pool;  -- how many chunks are looked at to find as many items as the pool holds
+    one_each text := case when by_chunk then 'chunk_id' else 'item_id' end;
+    depth int := case when by_chunk then pool else 4 * pool end; -- how many chunks are looked at to find so many items
     looked_at int;
-    bound float8;
 begin
-    if budget is not null then
-        select greatest(count(*) filter (where t.so_far <= budget), 1) into candidates
-        from (select sum(d) over (order by number) as so_far from unnest((q).documents) with ordinality as d (d, number)) as t;
-    end if;
     loop
         execute format(
             'select array_agg(chunk_id order by score desc, chunk_id desc), array_agg(score order by score desc, chunk_id desc),'
             ' max(looked_at) from (select * from ('
-            ' select distinct on (item_id) chunk_id, score, looked_at from ('
-            ' select d.*, count(*) over () as looked_at from (select chunk_id, item_id, %s as score from ('
-            ' select l.chunk_id, l.item_id, %s as k, %s from almagest.lexical as l where %s and %s and %s offset 0) as r'
+            ' select distinct on (text_hash) * from ('
+            ' select distinct on (%s) * from ('
+            ' select d.*, count(*) over () as looked_at from (select r.*, %s as score from ('
+            ' select l.chunk_id, l.item_id, l.user_id, coalesce(l.text_hash, l.chunk_id) as text_hash, %s as k, %s'
+            ' from (%s) as l where %s and %s offset 0) as r'
             ' order by score desc, chunk_id desc limit %s) as d) as deep'
-            ' where score > 0 order by item_id, score desc, chunk_id desc) as first_of_item'
+            ' where score > 0 order by %s, score desc, chunk_id desc) as first_of_item'
+            ' order by text_hash, score desc, user_id nulls last, chunk_id desc) as first_of_text'
             ' order by score desc, chunk_id desc limit %s) as best',
-            engine.score_expression((q).idfs, 'f'), engine.length_expression(q, knobs),
-            engine.frequency_columns((q).queries), engine.lexical_scope(),
-            case
-                when items is not null or (q).size <= 1000 then 'true'
-                else format(
-                    'ts_filter(l.terms, ''{a}'') @@ %L::tsquery', array_to_string((q).queries[:candidates], ' | ')
-                )
-            end,
-            case when items is not null then 'l.item_id = any($3)' else 'true' end, depth, pool
-        ) into chunk_ids, scores, looked_at using c, states, items;
+            one_each, engine.score_expression((q).idfs), engine.length_expression(q, knobs),
+            engine.rank_columns((q).queries), reading, engine.lexical_scope(),
+            case when within is not null then 'l.chunk_id = any($3)' else 'true' end, depth, one_each, pool
+        ) into chunk_ids, scores, looked_at using c, states, within;
         exit when cardinality(chunk_ids) = pool or looked_at < depth or looked_at is null;
         depth := depth * 16;
     end loop;
-
-    select coalesce(sum(idf * 2.2), 0) into bound
-    from unnest((q).idfs) with ordinality as i (idf, number) where number > candidates;
-    exact := items is not null or (q).size <= 1000 or candidates = cardinality((q).terms)
-        or coalesce(cardinality(chunk_ids) = pool and scores[pool] >= bound, false);
 end
 $$;
 
--- The keyword leg: as many rare terms as the budget allows; where the result is not proved, once more with eight times
--- the budget. items as above; q as engine.weigh_terms makes it.
+-- The keyword leg: the best chunks, and whether the first of them, so many as the answer has, are proved to be the
+-- best: a row that was not read scores less than the bound. Where they do not fill the answer, ten times as many rows
+-- are read.
+--   within  only these chunks, or null for all; up to 5,000 are read each
+--   q       as engine.weigh_terms makes it
 create or replace function engine.keyword_leg(
-    c engine.caller, q engine.query_terms, states text[], items uuid[], knobs jsonb, pool int,
-    out chunk_ids bigint[], out scores float8[], out exact boolean
+    c engine.caller, q engine.query_terms, states text[], within bigint[], by_chunk boolean, knobs jsonb, pool int,
+    picks int, out chunk_ids bigint[], out scores float8[], out exact boolean
 )
 language plpgsql stable as $$
 declare
-    budget float8 := case
-        when (knobs ->> 'exhaustive')::boolean then null
-        when cardinality((q).terms) <= 5 then 1000
-        when cardinality((q).terms) <= 11 then 3000
-        else 10000
+    rows float8 := case
+        when (knobs ->> 'exhaustive')::boolean then 'infinity'
+        else greatest(3000, least(10000, (q).size / 20))
     end;
+    source record;
 begin
     exact := true;
     if coalesce(cardinality((q).terms), 0) = 0 then
         return;
     end if;
-    select b.* into chunk_ids, scores, exact
-    from engine.best_by_keywords(c, q, states, items, knobs, pool, budget) as b;
-    if not exact then
-        select b.* into chunk_ids, scores, exact
-        from engine.best_by_keywords(c, q, states, items, knobs, pool, budget * 8) as b;
-    end if;
+    loop
+        if cardinality(within) <= 5000 then
+            select 'select l.* from almagest.lexical as l where l.chunk_id = any($3)' as query, null::float8 as bound into source;
+        else
+            source := engine.rows_to_read((c).org_id, q, rows);
+        end if;
+        select b.chunk_ids, b.scores into chunk_ids, scores
+        from engine.best_of_rows(c, q, states, within, by_chunk, knobs, pool, source.query) as b;
+        exact := source.bound is null or coalesce(scores[picks] >= source.bound, false);
+        exit when exact or scores[picks] is not null or rows > 10000;
+        rows := rows * 10;
+    end loop;
 end
 $$;

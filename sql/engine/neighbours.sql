@@ -13,49 +13,32 @@ returns uuid language sql stable parallel safe as $$
     end
 $$;
 
--- The chunks around given ones, these included: distance 0 is given, 1 or 2 are neighbours (candidates themselves), 3
--- or 4 are the neighbours' neighbours (their words count for those at 1 or 2). Rows of another state are no neighbours.
-create or replace function engine.around(chunk_ids bigint[])
-returns table (chunk_id bigint, distance int) language sql stable as $$
-    select n.chunk_id, min(n.distance)::int
-    from almagest.lexical as s
-    cross join lateral (
-        (
-            select l.chunk_id, row_number() over (order by l.place desc, l.chunk_id desc) - 1 as distance
-            from almagest.lexical as l
-            where l.sequence = s.sequence and l.state = s.state and (l.place, l.chunk_id) <= (s.place, s.chunk_id)
-            order by l.place desc, l.chunk_id desc
-            limit 5
-        )
-        union all
-        (
-            select l.chunk_id, row_number() over (order by l.place, l.chunk_id) as distance
-            from almagest.lexical as l
-            where l.sequence = s.sequence and l.state = s.state and (l.place, l.chunk_id) > (s.place, s.chunk_id)
-            order by l.place, l.chunk_id
-            limit 4
-        )
-    ) as n
-    where s.chunk_id = any(chunk_ids)
-    group by n.chunk_id
-$$;
-
--- The keyword score of chunks with the words of their neighbours: each neighbour's term frequencies count by its share,
--- which is large between messages and small between the slices of a document.
---   chunk_ids, distances  of engine.around
--- Returns for those up to a distance of 2: s / (s + scale) of the BM25 sum s, and the share of the query's idf that
--- stands there. Nothing here depends on the values, so one plan serves all calls.
-create or replace function engine.windowed_scores(
-    q engine.query_terms, chunk_ids bigint[], distances int[], knobs jsonb
+-- The keyword score of chunks and of those around them, each with the words of its neighbours: their term frequencies
+-- count by a share, which is large between messages and small between the slices of a document.
+--   seeds  chunks that a leg found; up to two before and behind each are scored as well, and two more lend their words
+-- Returns of each chunk
+--   score        s / (s + scale) of the BM25 sum s, 0..1
+--   matched      the share of the query's idf that stands there, 0..1
+--   identifiers  the share of it that are identifiers of the chunk's own
+--   attributes   how many of the query's terms stand in its title, headings or tags
+-- and what is known of its text (see almagest.lexical).
+-- Rows of another state are no neighbours. Nothing here depends on the values, so one plan serves all calls.
+create or replace function engine.word_scores(q engine.query_terms, seeds bigint[], knobs jsonb)
+returns table (
+    chunk_id bigint, item_id uuid, sequence uuid, score float8, matched float8, identifiers float8, attributes bigint,
+    says_when boolean, only_asks boolean, text_hash bigint
 )
-returns table (chunk_id bigint, score float8, matched float8)
-language plpgsql stable rows 300 set plan_cache_mode = force_generic_plan as $$
+language plpgsql stable rows 200 set plan_cache_mode = force_generic_plan set join_collapse_limit = 1 as $$
 #variable_conflict use_column
 declare
     queries tsquery[] := coalesce((q).queries, '{}');
     idfs float8[] := (q).idfs;
-    all_idf float8 := (select sum(idf) from unnest((q).idfs) as idf);
+    identifier_idfs float8[] := array(
+        select case when t.is_identifier then t.idf else 0 end from unnest((q).idfs, (q).identifiers) as t (idf, is_identifier)
+    );
+    all_idf float8 := (q).all_idf;
     average_length float8 := (q).average_length;
+    in_attributes tsquery := (select string_agg(query::text || ':B', ' | ')::tsquery from unnest((q).queries) as query);
     -- of messages, of slices
     b float8[] := array[(knobs ->> 'message_length_normalisation')::float8, (knobs ->> 'length_normalisation')::float8];
     scale float8[] := array[(knobs ->> 'message_keyword_scale')::float8, (knobs ->> 'keyword_scale')::float8];
@@ -64,37 +47,75 @@ declare
     two_away float8[] := array[(knobs ->> 'neighbour_two_away')::float8, 0];
 begin
     return query
-    with counted as materialized (
+    with near as materialized (
+        select n.chunk_id, min(n.distance) as distance
+        from unnest(seeds) as seed (id)
+        join almagest.lexical as s on s.chunk_id = seed.id
+        cross join lateral (
+            select s.chunk_id, 0 as distance
+            union all
+            (
+                select l.chunk_id, row_number() over (order by l.place desc, l.chunk_id desc) as distance
+                from almagest.lexical as l
+                where l.sequence = s.sequence and l.state = s.state and (l.place, l.chunk_id) < (s.place, s.chunk_id)
+                order by l.place desc, l.chunk_id desc
+                limit case when s.sequence <> s.item_id or previous[2] > 0 then 4 else 0 end
+            )
+            union all
+            (
+                select l.chunk_id, row_number() over (order by l.place, l.chunk_id) as distance
+                from almagest.lexical as l
+                where l.sequence = s.sequence and l.state = s.state and (l.place, l.chunk_id) > (s.place, s.chunk_id)
+                order by l.place, l.chunk_id
+                limit case when s.sequence <> s.item_id or previous[2] > 0 then 4 else 0 end
+            )
+        ) as n
+        group by n.chunk_id
+    ),
+    counted as materialized (
         select
-            l.chunk_id, l.sequence, l.state, l.place, n.distance, l.length,
+            l.chunk_id, l.item_id, l.sequence, l.state, l.place, l.length, l.terms, l.says_when, l.only_asks, l.text_hash,
+            near.distance,
             case when l.sequence <> l.item_id then 1 else 2 end as sort,
             array(
-                select engine.term_frequency(ts_rank('{0,0,0,1}', l.terms, t.query))
-                from unnest(queries) with ordinality as t (query, number)
-                order by t.number
+                -- the inverse of ts_rank, see engine.score_expression
+                select round(1::float8 / (1.64493406685::float8 * (1::float8 - r.rank)) - 0.5::float8)
+                from (select ts_rank('{0,0,1,1}', l.terms, unnest(queries)) as rank) as r
             ) as own
-        from unnest(chunk_ids, distances) as n (id, distance)
-        join almagest.lexical as l on l.chunk_id = n.id
+        from near
+        join almagest.lexical as l on l.chunk_id = near.chunk_id
     ),
     windows as (
         select
-            c.chunk_id, c.distance, c.sort, c.own, 1.2 * (1 - b[c.sort] + b[c.sort] * c.length / average_length) as k,
+            c.*, 1.2::float8 * (1 - b[c.sort] + b[c.sort] * c.length / average_length) as k,
             lag(c.own) over w as before, lead(c.own) over w as after,
             lag(c.own, 2) over w as two_before, lead(c.own, 2) over w as two_after
         from counted as c
         window w as (partition by c.sequence, c.state order by c.place, c.chunk_id)
     )
-    select w.chunk_id, coalesce(s.score / (s.score + scale[w.sort]), 0), coalesce(s.held / all_idf, 0)
+    select
+        w.chunk_id, w.item_id, w.sequence, coalesce(s.score / (s.score + scale[w.sort]), 0), coalesce(s.held / all_idf, 0),
+        coalesce(s.identifiers / all_idf, 0), case when w.terms @@ in_attributes then (
+            select count(*) from unnest(queries) as q where ts_rank('{0,0,1,0}', w.terms, q) > 0
+        ) else 0 end,
+        w.says_when, w.only_asks, w.text_hash
     from windows as w
     cross join lateral (
         select
-            sum(f.idf * 2.2 * f.frequency / (f.frequency + w.k)) as score,
-            sum(case when f.frequency > 0 then f.idf end) as held
+            sum(f.idf * 2.2::float8 * f.frequency / (f.frequency + w.k)) as score,
+            sum(case when f.frequency > 0 then f.idf end) as held,
+            sum(case when f.own > 0 then f.identifier_idf end) as identifiers
         from (
-            select t.idf, t.own + previous[w.sort] * coalesce(t.before, 0) + next[w.sort] * coalesce(t.after, 0)
+            select
+                t.own, t.idf, t.identifier_idf,
+                t.own + previous[w.sort] * coalesce(t.before, 0) + next[w.sort] * coalesce(t.after, 0)
                 + two_away[w.sort] * (coalesce(t.two_before, 0) + coalesce(t.two_after, 0)) as frequency
-            from unnest(idfs, w.own, w.before, w.after, w.two_before, w.two_after)
-                as t (idf, own, before, after, two_before, two_after)
+            from (
+                select
+                    unnest(idfs) as idf, unnest(identifier_idfs) as identifier_idf,
+                    unnest(w.own) as own, unnest(w.before) as before, unnest(w.after) as after,
+                    unnest(w.two_before) as two_before, unnest(w.two_after) as two_after
+            ) as t
         ) as f
     ) as s
     where w.distance <= 2;

@@ -17,23 +17,25 @@ returns jsonb language sql immutable parallel safe as $$
         'message_keyword_scale', 30.0,
         'length_normalisation', 0.75,   -- b of BM25
         'message_length_normalisation', 0.2,
-        'vector_threshold', 0.2,        -- weaker similarities never enter
+        'vector_threshold', 0.25,       -- weaker similarities never enter
         'fused_floor', 0.0,             -- weaker candidates are gone
-        'keyword_only_cap', 1.0,        -- the most that words alone count for, below the vector threshold
+        'keyword_only_cap', 0.3,        -- the most that words alone count for, below the vector threshold
         'candidates', 30,               -- of each leg, or twice the answer where that is more
         'neighbour_previous', 0.8,      -- how much of its neighbours' words a chunk has, of 1
         'neighbour_next', 0.5,
         'neighbour_two_away', 0.5,
         'neighbour_slice', 0.0,         -- the same between slices of one document
-        'author_boost', 0.08,            -- added where the query names who said it,
-        'date_boost', 0.15,              -- its time,
-        'conversation_boost', 0.15,      -- by the best of its conversation, of 1,
-        'when_boost', 0.06,              -- and where it says when and the query asks for that
+        'identifier_boost', 0.2,        -- added by the share of the query that are identifiers it holds,
+        'author_boost', 0.08,           -- where the query names who said it,
+        'date_boost', 0.15,             -- its time,
+        'conversation_boost', 0.15,     -- by the best of its conversation, of 1,
+        'when_boost', 0.06,             -- and where it says when and the query asks for that
         'question_turn_share', 0.9,     -- what is left of a turn that only asks
-        'high', 0.55,                   -- relevance classes, on the calibrated score
-        'standard', 0.3,
-        'strength_low', 0.6,            -- what a strength of 0 multiplies by; 1 multiplies by 1
-        'mmr_lambda', 0.95,
+        'high', 0.6,                    -- relevance classes, on the calibrated score
+        'standard', 0.4,
+        'strength_low', 0.6,            -- what a strength of 0 multiplies by,
+        'strength_high', 1.0,           -- and one of 1
+        'mmr_lambda', 0.98,
         'exhaustive', false             -- true: no pruning in the keyword leg
     )
 $$;
@@ -59,6 +61,7 @@ language sql immutable parallel safe as $$
         ('neighbour_next', 'number', 0, 1, null, 'How much the words of the message after count.'),
         ('neighbour_two_away', 'number', 0, 1, null, 'How much the words of the messages two away count.'),
         ('neighbour_slice', 'number', 0, 1, null, 'How much the words of the next slices of a document count.'),
+        ('identifier_boost', 'number', 0, 1, null, 'Added by the share of the query that are identifiers it holds.'),
         ('author_boost', 'number', 0, 1, null, 'Added where the query names who said it.'),
         ('date_boost', 'number', 0, 1, null, 'Added where the query names its time.'),
         ('conversation_boost', 'number', 0, 1, null, 'Share of its conversation''s best score that is added.'),
@@ -66,7 +69,8 @@ language sql immutable parallel safe as $$
         ('question_turn_share', 'number', 0, 1, null, 'What is left of the score of a turn that only asks.'),
         ('high', 'number', 0, 1, null, 'Relevance is high from here on.'),
         ('standard', 'number', 0, 1, null, 'Relevance is standard from here on; less than high.'),
-        ('strength_low', 'number', 0, 1, null, 'What a strength of 0 multiplies the score by; a strength of 1, by 1.'),
+        ('strength_low', 'number', 0, 1, null, 'What a strength of 0 multiplies the score by.'),
+        ('strength_high', 'number', 0, 1, null, 'What a strength of 1 multiplies the score by; not less than the other.'),
         ('mmr_lambda', 'number', 0, 1, null, 'Diversification: 1 is by score alone, and less spreads the answer.'),
         ('exhaustive', 'boolean', null, null, null, 'Whether the keyword leg reads all that matches.')
 $$;
@@ -78,6 +82,10 @@ returns table (name text, description text, knobs jsonb) language sql immutable 
         ('user_search', 'Somebody asks.', '{}'::jsonb),
         ('injection', 'Memories come into a prompt by themselves.', '{}'),
         ('middleware', 'A program asks, between an agent and its model.', '{}'),
+        (
+            'documents', 'Somebody asks of documents rather than of conversations.',
+            '{"keyword_weight": 0.65, "vector_weight": 0.35, "mmr_lambda": 1}'
+        ),
         (
             'vector_metadata', 'By meaning and attributes, 0.7 to 0.3; by words where there is no vector.',
             '{"keyword_weight": 0, "vector_weight": 0.7, "metadata_weight": 0.3}'
@@ -222,6 +230,9 @@ returns table (field text, message text) language sql immutable parallel safe as
     cross join lateral (
         select 'standard' as field, 'must be less than high' as message
         where (l.knobs ->> 'standard')::float8 >= (l.knobs ->> 'high')::float8
+        union all
+        select 'strength_low', 'must not be more than strength_high'
+        where (l.knobs ->> 'strength_low')::float8 > (l.knobs ->> 'strength_high')::float8
         union all
         select 'keyword_weight', 'must not be 0 where vector_weight and metadata_weight are 0 too'
         where (l.knobs ->> 'keyword_weight')::float8 + (l.knobs ->> 'vector_weight')::float8

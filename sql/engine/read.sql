@@ -27,25 +27,50 @@ returns table (item_id uuid, summary jsonb) language sql stable as $$
     where i.id = any(ids)
 $$;
 
--- Returns the results of a search, in the given order, each with a snippet of at most 400 characters.
-create or replace function engine.read_results(best engine.candidate[])
-returns jsonb language sql stable security definer set search_path = '' as $$
-    select coalesce(jsonb_agg(
-        i.summary || jsonb_build_object(
-            'snippet', left(k.text, 400),
-            'relevance', r.relevance,
-            'scores', jsonb_build_object(
-                'hybrid', round(r.hybrid::numeric, 4), 'vector', round(r.vector::numeric, 4),
-                'keyword', round(r.keyword::numeric, 4), 'metadata', round(r.metadata::numeric, 4),
-                'strength', round(r.strength::numeric, 4), 'final', round(r.final::numeric, 4)
-            )
-        ) order by r.place
-    ), '[]')
-    from unnest(best) with ordinality as r (
-        chunk_id, item_id, keyword, matched, vector, metadata, boosts, hybrid, relevance, strength, final, cut, place
-    )
-    join engine.item_summaries(array(select b.item_id from unnest(best) as b)) as i on i.item_id = r.item_id
-    join almagest.chunks as k on k.id = r.chunk_id
+-- best   the candidates of an answer, which come in the order of their places
+-- terms  of the query, to be marked in snippets; null where they are not known any more
+-- as_of  null for now; otherwise results tell what the version valid then said
+-- Returns the results of a search. A candidate whose text has been replaced since is left out, as is one that the
+-- caller may not see any more.
+create or replace function engine.read_results(
+    best engine.candidate[], terms text[] default null, as_of timestamptz default null
+)
+returns jsonb language plpgsql stable security definer set search_path = '' as $$
+begin
+    return coalesce((
+        select jsonb_agg(
+            i.summary || jsonb_build_object(
+                'version', coalesce(v.version, it.version),
+                'chunk', jsonb_build_object(
+                    'position', k.position, 'start', k.start_offset, 'end', k.end_offset, 'heading_path', k.heading_path
+                ),
+                'snippet', s.snippet,
+                'marks', s.marks,
+                'relevance', r.relevance,
+                'scores', jsonb_build_object(
+                    'hybrid', round(r.hybrid::numeric, 4), 'vector', round(r.vector::numeric, 4),
+                    'keyword', round(r.keyword::numeric, 4), 'metadata', round(r.metadata::numeric, 4),
+                    'strength', round(r.strength::numeric, 4), 'final', round(r.final::numeric, 4)
+                )
+            ) || case
+                when v.item_id is null then '{}'
+                else jsonb_build_object(
+                    'type', v.type, 'title', v.title, 'metadata', v.metadata,
+                    'tags', array(select distinct t from unnest(v.tags) as t order by t)
+                )
+            end
+            order by r.place
+        )
+        from unnest(best) as r
+        join almagest.chunks as k on k.id = r.chunk_id
+        join almagest.items as it on it.id = k.item_id
+        join engine.item_summaries(array(select b.item_id from unnest(best) as b)) as i on i.item_id = k.item_id
+        left join almagest.item_versions as v
+        on v.item_id = it.id and it.updated_at > as_of and v.valid_from <= as_of and v.valid_to > as_of
+        cross join lateral engine.snippet(k.text, terms) as s
+        where coalesce(v.version, it.version) between k.since_version and k.version
+    ), '[]');
+end
 $$;
 
 -- Whether the policies let the caller see an item.
@@ -76,14 +101,68 @@ $$;
 create or replace function engine.read_chunks(c engine.caller, item uuid, after int, page int)
 returns jsonb language sql stable security definer set search_path = '' as $$
     select coalesce(jsonb_agg(jsonb_build_object(
-        'position', k.position, 'start', k.start_offset, 'end', k.end_offset, 'text', k.text
+        'position', k.position, 'start', k.start_offset, 'end', k.end_offset, 'heading_path', k.heading_path,
+        'text', k.text
     ) order by k.position), '[]')
     from (
         select k.* from almagest.chunks as k
         join almagest.items as i on i.id = k.item_id
-        where k.item_id = item and k.position > after and engine.readable(c, i)
+        where k.item_id = item and k.version = i.version and k.position > after and engine.readable(c, i)
         order by k.position limit page
     ) as k
+$$;
+
+-- The messages before and after an item in its conversation, whole and in order, as many on each side as reach says: of
+-- those that share its scope and its state, as neighbours in search do (see engine.sequence_of). Null where there is no
+-- such item that the caller may see; an item outside any conversation has none.
+create or replace function engine.read_neighbours(c engine.caller, item uuid, reach int)
+returns jsonb language sql stable security definer set search_path = '' as $$
+    with centre as materialized (
+        select i.* from almagest.items as i where i.id = item and engine.readable(c, i)
+    ),
+    beside as (
+        select i.id, i.content, n.side, n.distance
+        from (
+            (
+                select 'before' as side, o.id, row_number() over (order by o.conversation_position desc, o.id desc) as distance
+                from centre as m
+                join almagest.items as o on o.org_id = m.org_id and o.conversation_id = m.conversation_id
+                    and (o.conversation_position, o.id) < (m.conversation_position, m.id)
+                where (o.user_id, o.client_id, o.deal_id, o.agent_ids)
+                    is not distinct from (m.user_id, m.client_id, m.deal_id, m.agent_ids)
+                    and o.state = m.state and engine.readable(c, o)
+                order by o.conversation_position desc, o.id desc
+                limit reach
+            )
+            union all
+            (
+                select 'after', o.id, row_number() over (order by o.conversation_position, o.id)
+                from centre as m
+                join almagest.items as o on o.org_id = m.org_id and o.conversation_id = m.conversation_id
+                    and (o.conversation_position, o.id) > (m.conversation_position, m.id)
+                where (o.user_id, o.client_id, o.deal_id, o.agent_ids)
+                    is not distinct from (m.user_id, m.client_id, m.deal_id, m.agent_ids)
+                    and o.state = m.state and engine.readable(c, o)
+                order by o.conversation_position, o.id
+                limit reach
+            )
+        ) as n
+        join almagest.items as i on i.id = n.id
+    ),
+    told as (
+        select b.side, b.distance, s.summary || jsonb_build_object('content', b.content) as message
+        from beside as b
+        join engine.item_summaries(array(select n.id from beside as n)) as s on s.item_id = b.id
+    )
+    select jsonb_build_object(
+        'before', coalesce((
+            select jsonb_agg(t.message order by t.distance desc) from told as t where t.side = 'before'
+        ), '[]'),
+        'after', coalesce((
+            select jsonb_agg(t.message order by t.distance) from told as t where t.side = 'after'
+        ), '[]')
+    )
+    from centre
 $$;
 
 -- Canon: pinned items first, a person's own before the shared ones in the same place, then workspace items; whole.

@@ -4,7 +4,7 @@
 -- org_size  orgs with more chunks have statistics
 -- frequent  terms that stand in at least so many chunks of an org have their numbers kept, scope by scope
 -- Returns how many orgs were counted. Reads the table once, and the rows of a counted org twice.
-create or replace function engine.refresh_statistics(org_size int default 20000, frequent int default 1000)
+create or replace function engine.refresh_statistics(org_size int default 5000, frequent int default 300)
 returns int language plpgsql as $$
 declare
     sizes jsonb := (

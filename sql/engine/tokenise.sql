@@ -3,7 +3,7 @@
 -- new tokeniser_version, so that rows made by an older one can be found and made again.
 
 create or replace function engine.tokeniser_version()
-returns smallint language sql immutable parallel safe as $$ select 1::smallint $$;
+returns smallint language sql immutable parallel safe as $$ select 2::smallint $$;
 
 -- Accents, width and compatibility forms folded away, also of the Latin letters that Unicode does not take apart; case
 -- is kept, since identifiers still need it. Plain ASCII stays as it is.
@@ -16,14 +16,51 @@ returns text language sql immutable parallel safe as $$
     end
 $$;
 
+-- Chinese, Japanese and Korean runs of a folded text as a space: a code that stands in one is found by itself.
+create or replace function engine.without_cjk(folded text)
+returns text language sql immutable parallel safe as $$
+    select case when octet_length(folded) = length(folded) then folded
+        else regexp_replace(
+            folded,
+            '[\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f'
+            '\uac00-\ud7ff\U00020000-\U0003347f]+', ' ', 'g'
+        )
+    end
+$$;
+
+-- An identifier and those that it is put together from, where they are more than a word: main.py of src/app/main.py,
+-- example.org of me@example.org, maxRetries of config.maxRetries, dry-run of --dry-run.
+create or replace function engine.identifier_forms(identifier text)
+returns text[] language plpgsql immutable parallel safe as $$
+begin
+    return array(
+        select identifier
+        union
+        select part from regexp_split_to_table(ltrim(identifier, '-#$@'), '[/\\:@]+') as part
+        where part ~ '[-_.+#]|[[:lower:]][[:upper:]]|[[:upper:]]{2}[[:lower:]]{2}'
+        union
+        select part from regexp_split_to_table(ltrim(identifier, '-#$@'), '[./\\:@]+') as part
+        where part ~ '[-_+#]|[[:lower:]][[:upper:]]|[[:upper:]]{2}[[:lower:]]{2}'
+    );
+end
+$$;
+
 -- Identifiers of a folded text, lower case, with repetitions: whatever joins word characters by signs (SID-48, a/b.py,
--- me@example.org, v1.2.3) or holds a digit or an inner capital (E0425, camelCase), and #1234. The pattern takes every
--- run of such characters whole, so that no text makes it go back; which runs count is asked afterwards.
+-- me@example.org, v1.2.3), holds a digit or an inner capital (E0425, camelCase, HTMLParser), or begins or ends with a
+-- sign of its own (#1234, $HOME, @scope/pkg, --dry-run, C++, C#). The pattern takes every run of such characters whole,
+-- so that no text makes it go back; which runs count is asked afterwards.
 create or replace function engine.identifiers(folded text)
 returns setof text language sql immutable parallel safe as $$
-    select lower(run[1])
-    from regexp_matches(folded, '#?[[:alnum:]_]+(?:[-./:@+\\]{1,3}[[:alnum:]_]+)*', 'g') as run
-    where length(run[1]) <= 200 and run[1] ~ '[-_./:@+#\\[:digit:]]|[[:lower:]][[:upper:]]'
+    select lower(form)
+    from regexp_matches(
+        engine.without_cjk(folded),
+        '(?:--|[#$@])?[[:alnum:]_]+(?:[-./:@+#\\]{1,3}[[:alnum:]_]+)*(?:\+\+|#)?', 'g'
+    ) as run
+    cross join lateral unnest(
+        case when run[1] ~ '[/\\:@.]|^-' then engine.identifier_forms(run[1]) else run end
+    ) as form
+    where length(run[1]) <= 200
+        and run[1] ~ '[-_./:@+#$\\[:digit:]]|[[:lower:]][[:upper:]]|[[:upper:]]{2}[[:lower:]]{2}'
 $$;
 
 -- Bigrams (a lone sign stands for itself) of Han, Kana and Hangul runs; normalisation has split Hangul into Jamo.
@@ -33,7 +70,9 @@ returns setof text language sql immutable parallel safe as $$
     from (
         select place, sign, lead(sign) over (partition by number order by place) as next_sign
         from regexp_matches(
-            normalize(folded, nfc), '[\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+', 'g'
+            normalize(folded, nfc),
+            '[\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f'
+            '\uac00-\ud7ff\U00020000-\U0003347f]+', 'g'
         ) with ordinality as run (match, number),
             unnest(string_to_array(match[1], null)) with ordinality as signs (sign, place)
     ) as pair
@@ -65,9 +104,14 @@ declare
     folded text := engine.fold(content);
     words tsvector := to_tsvector(
         'pg_catalog.english',
-        -- identifiers come apart for the parser, which would read SID-48 as sid and -48, and List<Item> as markup
+        -- identifiers come apart for the parser, which would read SID-48 as sid and -48, and List<Item> as markup;
+        -- three letters after a capital's neighbour are a word (HTMLParser), two may be a plural (URLs)
         regexp_replace(
-            regexp_replace(folded, '([[:lower:]])([[:upper:]])', '\1 \2', 'g'), '[-_./:@+#<>&\\]+', ' ', 'g'
+            regexp_replace(
+                regexp_replace(engine.without_cjk(folded), '([[:lower:]])([[:upper:]])', '\1 \2', 'g'),
+                '([[:upper:]])([[:upper:]][[:lower:]]{2})', '\1 \2', 'g'
+            ),
+            '[-./:@+#<>&\\]+', ' ', 'g'
         )
     );
     others text[] := array(select identifier from engine.identifiers(folded) as identifier);

@@ -2,27 +2,26 @@
 -- Returns the trace's id; null where it could not be written.
 create or replace function engine.record_retrieval(
     c engine.caller, purpose text, request jsonb, profile text, mode text, reason text, candidates int,
-    results jsonb, trace jsonb
+    vector @extschema:vector@.halfvec, results jsonb, trace jsonb
 )
 returns uuid language plpgsql as $$
 declare
     trace_id uuid := gen_random_uuid();
-    query_vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
 begin
     perform set_config('synchronous_commit', 'off', true);
     insert into almagest.retrievals (
-        id, org_id, user_id, agent_id, request_id, purpose, profile, mode, degraded_reason, query, candidates, trace
+        id, org_id, user_id, agent_id, request_id, purpose, profile, mode, degraded_reason, query, query_vector, candidates,
+        trace
     ) values (
         trace_id, (c).org_id, (c).user_id, (c).agent_id, request ->> 'request_id', purpose, profile, mode, reason,
-        left(request ->> 'query', 1000), candidates,
+        left(request ->> 'query', 1000), vector, candidates,
         trace || jsonb_build_object('results', (
             select coalesce(jsonb_agg(r -> 'id' order by place), '[]')
             from jsonb_array_elements(results) with ordinality as result (r, place)
         ))
     );
-    insert into almagest.activations (org_id, user_id, item_id, retrieval_id, use, rank, profile, query_vector)
-    select
-        (c).org_id, (c).user_id, (r ->> 'id')::uuid, trace_id, 'surfaced', place, profile, query_vector
+    insert into almagest.activations (org_id, user_id, item_id, retrieval_id, use, rank, profile)
+    select (c).org_id, (c).user_id, (r ->> 'id')::uuid, trace_id, 'surfaced', place, profile
     from jsonb_array_elements(results) with ordinality as result (r, place);
     return trace_id;
 exception when others then
@@ -31,19 +30,24 @@ exception when others then
 end
 $$;
 
--- What a trace tells of the candidates of a search, best first: of three for each result, and 30 to 100 in all. Costs
--- about 9 microseconds a candidate.
-create or replace function engine.trace_candidates(ranked engine.candidate[], k int)
-returns jsonb language sql immutable parallel safe as $$
-    select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
-        'item', r.item_id, 'keyword', round(r.keyword::numeric, 4), 'vector', round(r.vector::numeric, 4),
-        'metadata', round(r.metadata::numeric, 4), 'boosts', nullif(r.boosts, '{}'),
-        'hybrid', round(r.hybrid::numeric, 4), 'relevance', r.relevance, 'strength', round(r.strength::numeric, 4),
-        'final', round(r.final::numeric, 4), 'cut', r.cut
-    )) order by r.place), '[]')
-    from unnest(ranked[:least(100, greatest(30, 3 * k))]) with ordinality as r (
-        chunk_id, item_id, keyword, matched, vector, metadata, boosts, hybrid, relevance, strength, final, cut, place
-    )
+-- What a trace tells of the candidates of a search: first the answer, then the others by score, then those that were
+-- cut; 100 at the most. Costs about 9 microseconds a candidate.
+create or replace function engine.trace_candidates(candidates engine.candidate[])
+returns jsonb language plpgsql immutable parallel safe as $$
+begin
+    return (
+        select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+            'item', r.item_id, 'chunk', r.chunk_id, 'keyword', round(r.keyword::numeric, 4),
+            'matched', round(r.matched::numeric, 4), 'vector', round(r.vector::numeric, 4),
+            'metadata', round(r.metadata::numeric, 4),
+            'boosts', nullif(r.boosts, '{}'), 'hybrid', round(r.hybrid::numeric, 4), 'relevance', r.relevance,
+            'strength', round(r.strength::numeric, 4), 'final', round(r.final::numeric, 4), 'cut', r.cut,
+            'rank', case when r.cut is null then r.rank end
+        )) order by r.place), '[]')
+        from unnest(candidates) as r
+        where r.place <= 100
+    );
+end
 $$;
 
 -- Takes out of the traces that showed an item what was asked, since that may repeat what the item said, and returns how
@@ -61,11 +65,9 @@ begin
         order by r.id
         for update
     ) as r;
-    update almagest.retrievals as r set query = null, trace = r.trace - '{filters,terms}'::text[] where r.id = any(trace_ids);
-    -- written in one transaction with its trace, and so at the same time
-    update almagest.activations as a set query_vector = null
-    from almagest.retrievals as r, jsonb_array_elements_text(r.trace -> 'results') as shown
-    where r.id = any(trace_ids) and a.item_id = shown::uuid and a.created_at = r.created_at and a.retrieval_id = r.id;
+    update almagest.retrievals as r
+    set query = null, query_vector = null, trace = r.trace - '{filters,terms}'::text[]
+    where r.id = any(trace_ids);
     return cardinality(trace_ids);
 end
 $$;

@@ -47,62 +47,101 @@ begin
 end
 $$;
 
--- query       of unit length or not: cosine
--- items       only these, or null for all
--- threshold   weakest similarity that enters, 0..1
--- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better. In a large org the index scan
--- goes on until enough rows are visible (iterative scan). Rows of a small one, and given items, are compared one by
--- one: that misses nothing, and up to some thousand rows it takes less time than the index, which has to pass over the
--- rows of others.
-create or replace function engine.vector_leg(
-    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], items uuid[],
-    threshold float8, candidates int
+-- The nearest chunks that the caller may see, as distances of cosine.
+--   within  only these chunks, or null for all
+--   few     whether they are compared one by one, which misses nothing; otherwise the index scan goes on until enough
+--           rows have passed the filters (iterative scan)
+create or replace function engine.nearest_chunks(
+    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], within bigint[], few boolean,
+    depth int
 )
-returns table (chunk_id bigint, similarity float8)
+returns table (chunk_id bigint, distance float8)
 language plpgsql stable set plan_cache_mode = force_custom_plan as $$
-declare
-    few constant int := 5000;
 begin
-    if items is null and few < (
-        select count(*)
-        from (select from almagest.embeddings as e where e.org_id = (c).org_id limit few + 1) as counted
-    ) then
+    if few then
         return query
-        select nearest.chunk_id, 1::float8 - nearest.distance
+        select compared.chunk_id, compared.distance
         from (
             select e.chunk_id, e.vector operator(@extschema:vector@.<=>) query as distance
             from almagest.embeddings as e
-            where e.model_id = model
-                and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
-                and e.state = any(states)
-            order by e.vector operator(@extschema:vector@.<=>) query
-            limit candidates
-        ) as nearest
-        where 1::float8 - nearest.distance >= threshold
-        order by nearest.distance, nearest.chunk_id desc;
-    else
-        return query
-        select compared.chunk_id, compared.similarity
-        from (
-            select e.chunk_id, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query) as similarity
-            from almagest.embeddings as e
-            where (items is null or e.item_id = any(items)) and e.model_id = model
+            where (within is null or e.chunk_id = any(within)) and e.model_id = model
                 and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
                 and e.state = any(states)
             offset 0 -- no nearest-neighbour index for these
         ) as compared
-        where compared.similarity >= threshold
-        order by compared.similarity desc, compared.chunk_id desc
-        limit candidates;
+        order by compared.distance, compared.chunk_id desc
+        limit depth;
+    else
+        return query
+        select nearest.chunk_id, nearest.distance
+        from (
+            select e.chunk_id, e.vector operator(@extschema:vector@.<=>) query as distance
+            from almagest.embeddings as e
+            where (within is null or e.chunk_id = any(within)) and e.model_id = model
+                and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
+                and e.state = any(states)
+            order by e.vector operator(@extschema:vector@.<=>) query
+            limit depth
+        ) as nearest
+        order by nearest.distance, nearest.chunk_id desc;
     end if;
 end
 $$;
 
--- Cosine similarity of given chunks to the query, for candidates that the other leg found.
-create or replace function engine.similarities(query @extschema:vector@.halfvec, model smallint, chunk_ids bigint[])
+-- query       of unit length or not: cosine
+-- within      only these chunks, or null for all
+-- by_chunk    whether an item may come by several of its chunks; a text comes once, the caller's own before a shared
+--             one
+-- size        how many chunks the caller may search, about: up to 5,000 are compared one by one, which takes less time
+--             than the index, which has to pass over the rows of others
+-- threshold   weakest similarity that enters, 0..1
+-- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better.
+create or replace function engine.vector_leg(
+    c engine.caller, query @extschema:vector@.halfvec, model smallint, states text[], within bigint[],
+    by_chunk boolean, size float8, threshold float8, candidates int
+)
 returns table (chunk_id bigint, similarity float8)
-language sql stable as $$
-    select e.chunk_id, 1::float8 - (e.vector operator(@extschema:vector@.<=>) query)
-    from almagest.embeddings as e
-    where e.model_id = model and e.chunk_id = any(chunk_ids)
+language plpgsql stable set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+declare
+    few boolean := least(cardinality(within), size) <= 5000;
+    depth int := candidates;
+    chunk_ids bigint[];
+    distances float8[];
+    different bigint;   -- items or texts, whichever are fewer
+begin
+    loop
+        select array_agg(n.chunk_id), array_agg(n.distance) into chunk_ids, distances
+        from engine.nearest_chunks(c, query, model, states, within, few, depth) as n
+        where 1::float8 - n.distance >= threshold;
+        select least(count(distinct k.item_id), count(distinct l.text_hash) + count(*) filter (where l.text_hash is null))
+        into different
+        from unnest(chunk_ids) as n (chunk_id)
+        join almagest.chunks as k on k.id = n.chunk_id
+        left join almagest.lexical as l on l.chunk_id = n.chunk_id;
+        -- half of them are enough to rank; where one document or text fills the pool, there may be more behind it
+        exit when different * 2 >= candidates or by_chunk or depth >= 5000 or coalesce(cardinality(chunk_ids), 0) < depth;
+        depth := depth * 16;
+    end loop;
+
+    if depth = candidates then
+        return query select n.id, 1::float8 - n.distance from unnest(chunk_ids, distances) as n (id, distance);
+        return;
+    end if;
+    return query
+    select i.chunk_id, 1::float8 - i.distance
+    from (
+        select distinct on (coalesce(f.text_hash, f.chunk_id)) f.chunk_id, f.distance
+        from (
+            select distinct on (k.item_id) n.chunk_id, n.distance, k.user_id, l.text_hash
+            from unnest(chunk_ids, distances) as n (chunk_id, distance)
+            join almagest.chunks as k on k.id = n.chunk_id
+            left join almagest.lexical as l on l.chunk_id = n.chunk_id
+            order by k.item_id, n.distance, n.chunk_id desc
+        ) as f
+        order by coalesce(f.text_hash, f.chunk_id), f.distance, f.user_id nulls last, f.chunk_id desc
+    ) as i
+    order by i.distance, i.chunk_id desc
+    limit candidates;
+end
 $$;

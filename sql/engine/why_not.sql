@@ -1,13 +1,13 @@
 -- Why an item is not in an answer: the steps of the search that gave the answer, gone through once more for that item.
 
 -- item            asked about
--- mode … filters  how the search was made (see engine.search); ranked and best: its candidates and its answer
+-- mode … k        how the search was made (see engine.search); candidates: what it found, in the order of their places
 -- Returns {item, step, reason, and figures}: step is not_found, state, filters, not_indexed, no_match, candidates, the
 -- cut that a candidate suffered, duplicate, diversity, rank or answer. Of an item that the caller may not see it tells
 -- what it tells of one that never was.
 create or replace function engine.why_not(
-    c engine.caller, item uuid, mode text, states text[], filters jsonb, knobs jsonb, q engine.query_terms,
-    query @extschema:vector@.halfvec, model smallint, k int, ranked engine.candidate[], best engine.candidate[]
+    c engine.caller, item uuid, mode text, states text[], filters jsonb, within bigint[], knobs jsonb,
+    q engine.query_terms, query @extschema:vector@.halfvec, model smallint, k int, candidates engine.candidate[]
 )
 returns jsonb language plpgsql stable as $$
 declare
@@ -18,15 +18,18 @@ begin
         i := null;
     end if;
     return jsonb_build_object('item', item) || coalesce(
-        engine.why_not_searched(c, i, states, filters),
-        engine.why_not_chosen(i, knobs, k, ranked, best),
+        engine.why_not_searched(c, i, states, filters, within),
+        engine.why_not_chosen(i, knobs, k, candidates),
+        engine.why_not_twin(i, candidates),
         engine.why_not_found(i, mode, knobs, q, query, model)
     );
 end
 $$;
 
 -- Whether the search looked at an item at all: {step, reason}; null where it did.
-create or replace function engine.why_not_searched(c engine.caller, i almagest.items, states text[], filters jsonb)
+create or replace function engine.why_not_searched(
+    c engine.caller, i almagest.items, states text[], filters jsonb, within bigint[]
+)
 returns jsonb language plpgsql stable as $$
 declare
     failed jsonb;
@@ -45,55 +48,50 @@ begin
             select string_agg(f, ', ') from jsonb_array_elements_text(failed) as f
         )), 'filters', failed);
     end if;
-    if not exists (select from almagest.chunks as l where l.item_id = i.id) then
+    if not exists (select from almagest.chunks as l where l.item_id = i.id and l.version = i.version) then
         return jsonb_build_object('step', 'not_indexed', 'reason', 'Its text is not indexed yet.');
+    end if;
+    if not exists (
+        select from almagest.chunks as l where l.item_id = i.id and (within is null or l.id in (select unnest(within)))
+    ) then
+        return jsonb_build_object('step', 'as_of', 'reason', 'It was not there yet, or not active, at that time.');
     end if;
     return null;
 end
 $$;
 
 -- What became of an item that was a candidate: {step, reason, its scores}; null where it was none.
-create or replace function engine.why_not_chosen(
-    i almagest.items, knobs jsonb, k int, ranked engine.candidate[], best engine.candidate[]
-)
+create or replace function engine.why_not_chosen(i almagest.items, knobs jsonb, k int, candidates engine.candidate[])
 returns jsonb language plpgsql stable as $$
 declare
-    candidate record;
-    place bigint;       -- in the answer
-    twin uuid;          -- of the answer, with the same text
+    candidate engine.candidate;
+    twin uuid;  -- with the same text, and a better place
 begin
-    select r.* into candidate
-    from (
-        select u.*, count(*) filter (where u.cut is null) over (order by u.place) as rank
-        from unnest(ranked) with ordinality as u (
-            chunk_id, item_id, keyword, matched, vector, metadata, boosts, hybrid, relevance, strength, final, cut, place
-        )
-    ) as r
-    where r.item_id = i.id;
+    select r.* into candidate from unnest(candidates) as r where r.item_id = i.id order by r.place limit 1;
     if not found then
         return null;
     end if;
-    select array_position(array(select b.item_id from unnest(best) as b), i.id) into place;
-    select b.item_id into twin
-    from unnest(best) as b
-    join almagest.chunks as theirs on theirs.id = b.chunk_id
+    select r.item_id into twin
+    from unnest(candidates) as r
+    join almagest.chunks as theirs on theirs.id = r.chunk_id
     join almagest.chunks as its on its.id = candidate.chunk_id
-    where b.item_id <> i.id and theirs.text = its.text
+    where r.cut is null and theirs.text = its.text and candidate.cut = 'duplicate'
     limit 1;
     return jsonb_strip_nulls(jsonb_build_object(
         'keyword', round(candidate.keyword::numeric, 4), 'vector', round(candidate.vector::numeric, 4),
         'metadata', round(candidate.metadata::numeric, 4), 'boosts', candidate.boosts,
         'hybrid', round(candidate.hybrid::numeric, 4), 'strength', round(candidate.strength::numeric, 4),
-        'final', round(candidate.final::numeric, 4), 'place', place
+        'final', round(candidate.final::numeric, 4),
+        'place', case when candidate.cut is null and candidate.place <= k then candidate.place end
     )) || case
-        when place is not null then jsonb_build_object('step', 'answer', 'reason', format('It is result %s.', place))
         when candidate.cut = 'floor' then jsonb_build_object('step', 'floor', 'reason', format(
             'Its fused score is below the floor of %s.', knobs ->> 'fused_floor'
         ))
-        when candidate.cut is not null then jsonb_build_object('step', candidate.cut, 'reason', 'It was cut.')
-        when twin is not null then jsonb_build_object(
+        when candidate.cut = 'duplicate' then jsonb_build_object(
             'step', 'duplicate', 'reason', 'Another item of the answer says the same.', 'twin', twin
         )
+        when candidate.place <= k
+            then jsonb_build_object('step', 'answer', 'reason', format('It is result %s.', candidate.place))
         when candidate.rank <= k then jsonb_build_object('step', 'diversity', 'rank', candidate.rank, 'reason', format(
             'It ranks %s, and resembles the results too much.', candidate.rank
         ))
@@ -101,6 +99,25 @@ begin
             'It ranks %s, and %s were asked for.', candidate.rank, k
         ))
     end;
+end
+$$;
+
+-- Of an item that never became a candidate since a leg sends each text once: {step, reason, twin}; null where none of
+-- the candidates has a text of its.
+create or replace function engine.why_not_twin(i almagest.items, candidates engine.candidate[])
+returns jsonb language plpgsql stable as $$
+begin
+    return (
+        select jsonb_build_object(
+            'step', 'duplicate', 'reason', 'Another item of the answer says the same.', 'twin', r.item_id
+        )
+        from almagest.lexical as its
+        join almagest.lexical as theirs on theirs.text_hash = its.text_hash
+        join unnest(candidates) as r on r.chunk_id = theirs.chunk_id
+        where its.item_id = i.id and its.state = i.state and r.cut is null
+        order by r.place
+        limit 1
+    );
 end
 $$;
 
@@ -115,13 +132,13 @@ declare
         select t.term
         from unnest((q).terms, (q).queries) as t (term, query)
         where mode <> 'vector' and exists (
-            select from almagest.lexical as l where l.item_id = i.id and ts_filter(l.terms, '{a}') @@ t.query
+            select from almagest.lexical as l where l.item_id = i.id and l.terms @@ t.query
         )
     );
     similarity float8 := (
-        select max(s.similarity)
-        from engine.similarities(query, model, array(select l.id from almagest.chunks as l where l.item_id = i.id)) as s
-        where mode in ('hybrid', 'vector')
+        select max(1 - (e.vector operator(@extschema:vector@.<=>) query))
+        from almagest.embeddings as e
+        where e.item_id = i.id and e.model_id = model and e.state <> 'replaced' and mode in ('hybrid', 'vector')
     );
 begin
     return jsonb_build_object(

@@ -348,25 +348,28 @@ end
 $$;
 
 -- Brings what search reads in line with an edit. New text comes with its chunks; a new title changes the terms at once,
--- and the vectors by the index job. A lease on the old version ends, so that its work is not taken; the item waits for
--- the next one.
+-- and the vectors by the index job. What was searched before stays, for searches of that time. A lease on the old
+-- version ends, so that its work is not taken; the item waits for the next one.
 create or replace function engine.reindex(i almagest.items, old almagest.items, request jsonb)
 returns almagest.items language plpgsql as $$
 declare
     changes jsonb := request -> 'changes';
     status text := case
         when (i).index_status not in ('indexing', 'failed') then (i).index_status
-        when exists (select from almagest.chunks as k where k.item_id = (i).id) then 'text_ready'
+        when exists (select from almagest.chunks as k where k.item_id = (i).id and k.version = (old).version) then 'text_ready'
         else 'pending'
     end;
 begin
     if changes ? 'content' then
+        perform engine.retire_chunks(old);
         status := engine.replace_chunks(i, request -> 'chunks', request ->> 'model');
-    elsif changes ?| '{title,tags}' then
-        perform engine.refresh_lexical(i);
+    elsif changes ? 'tags' or (i).title is distinct from (old).title then
+        perform engine.retire_chunks(old), engine.copy_chunks(i, old);
         if (i).title is distinct from (old).title and status = 'search_ready' then
             status := 'text_ready';
         end if;
+    else
+        update almagest.chunks as k set version = (i).version where k.item_id = (i).id and k.version = (old).version;
     end if;
     update almagest.items as it
     set index_status = status, index_error = null, index_attempts = 0, index_after = now(),

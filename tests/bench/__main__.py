@@ -1,4 +1,4 @@
-"""The benchmarks: ``python -m tests.bench [locomo|quality|speed|growth|all]``, or ``make bench``."""
+"""The benchmarks: ``python -m tests.bench [locomo|quality|speed|growth|writes|indexes|all]``, or ``make bench``."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,8 @@ class Part(StrEnum):
     QUALITY = "quality"
     SPEED = "speed"
     GROWTH = "growth"
+    WRITES = "writes"
+    INDEXES = "indexes"
     ALL = "all"
 
 
@@ -46,6 +48,14 @@ def main(
         from tests.bench import growth
 
         growth.run(console, json, scale)
+    if part in (Part.WRITES, Part.ALL):
+        from tests.bench import writes
+
+        writes.run(console, json)
+    if part in (Part.INDEXES, Part.ALL):
+        from tests.bench import indexes
+
+        indexes.run(console, json, scale)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ _SETTINGS = (
     "select set_config('hnsw.ef_search', '60', false), set_config('hnsw.iterative_scan', 'relaxed_order', false)"
 )
 
-_WORDS = "select count(*) from almagest.lexical as l where {indexed} @@ %(words)s::tsquery"
+_WORDS = "select count(*) from almagest.lexical as l where {indexed} @@ %(indexed_words)s::tsquery"
 
 _NEAREST = """
 select e.chunk_id from almagest.embeddings as e where e.model_id = {model}
@@ -24,7 +24,7 @@ _RECIPE = """
 with by_words as (
     select l.chunk_id, row_number() over (order by ts_rank_cd(l.terms, %(words)s::tsquery) desc) as place
     from almagest.lexical as l
-    where {indexed} @@ %(words)s::tsquery and l.org_id = %(org)s and l.state = 'active'
+    where {indexed} @@ %(indexed_words)s::tsquery and l.org_id = %(org)s and l.state = 'active'
     order by place limit {depth}
 ),
 by_vector as (
@@ -52,10 +52,11 @@ class Baselines:
     """Statements over one connection, fitted to the indexes that are there."""
 
     connection: Connection
+    org: str
     names: dict[str, Any]
 
     @classmethod
-    def over(cls, connection: Connection, model: str) -> "Baselines":
+    def over(cls, connection: Connection, model: str, org: str) -> "Baselines":
         """Look up the extension's schema, the model's number and what the index of terms is on."""
         connection.execute(_SETTINGS.encode())
         row = connection.execute(
@@ -71,7 +72,7 @@ class Baselines:
         ).fetchone()
         assert row is not None
         names = {"schema": row[0], "model": row[1], "indexed": row[2], "depth": DEPTH, "picks": PICKS}
-        return cls(connection, names)
+        return cls(connection, org, names)
 
     def words(self, query: Query) -> Any:
         """The bare bitmap scan: how many chunks hold any of the terms."""
@@ -81,11 +82,19 @@ class Baselines:
         """The bare scan of the vector index: the 50 nearest."""
         return self._run(_NEAREST, query)
 
-    def recipe(self, query: Query, org: str) -> Any:
+    def recipe(self, query: Query) -> Any:
         """The ten best of the usual recipe."""
-        return self._run(_RECIPE, query, org)
+        return self._run(_RECIPE, query)
 
-    def _run(self, statement: str, query: Query, org: str | None = None) -> Any:
-        words = " | ".join("'" + term.replace("\\", "\\\\").replace("'", "''") + "'" for term in query.terms)
-        parameters = {"words": words, "vector": query.vector, "org": org}
+    def _run(self, statement: str, query: Query) -> Any:
+        parameters = {
+            "words": _any_of(query.terms),
+            "indexed_words": _any_of([f"{self.org[:8]}:{term}" for term in query.terms]),  # see almagest.org_terms
+            "vector": query.vector,
+            "org": self.org,
+        }
         return self.connection.execute(statement.format(**self.names).encode(), parameters).fetchall()
+
+
+def _any_of(terms: list[str]) -> str:
+    return " | ".join("'" + term.replace("\\", "\\\\").replace("'", "''") + "'" for term in terms)

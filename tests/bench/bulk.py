@@ -68,6 +68,8 @@ def _fill(url: str, tenants: Sequence[Tenant], base: Base, console: Console) -> 
         for name, definition in indexes:
             with _stage(seconds, name), console.status(f"Index {name}"):
                 connection.execute(definition.encode())
+        with _stage(seconds, "statistics"), console.status("Statistics"):
+            connection.execute("select engine.refresh_statistics()")
         with _stage(seconds, "vacuum"), console.status("Vacuum"):
             connection.execute("vacuum (analyze, freeze)")
     return seconds

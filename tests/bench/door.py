@@ -15,10 +15,9 @@ from psycopg.types.json import Jsonb
 from rich.console import Console
 
 from almagest.embedding.embedder import to_literal
-from almagest.ingestion.chunk import chunk
 from almagest.ingestion.text import content_hash
 from almagest.models.write import MemoryWrite
-from almagest.operations.vectors import passage_text
+from almagest.operations.chunks import cut
 from tests.bench import vectors
 from tests.bench.cluster import Connection, cluster, database, storing_hash
 from tests.bench.datasets import Collection, Memory, Question
@@ -193,11 +192,8 @@ def write(connection: Connection, caller: Caller, memories: Sequence[Memory]) ->
 def _cut(memory: Memory) -> Memory:
     """A memory with its chunks, each with the text that is to be embedded."""
     valid = MemoryWrite.model_validate(memory)
-    chunks = [
-        {"position": piece.position, "start": piece.start, "end": piece.end, "text": piece.text}
-        | {"searched": passage_text(valid.title, piece.text)}
-        for piece in chunk(valid.content)
-    ]
+    slices = cut(vectors.embedder(), valid.title, valid.content)
+    chunks = [{**piece.row, "searched": piece.passage} for piece in slices]
     return {**valid.model_dump(mode="json"), "content_hash": content_hash(valid.content), "chunks": chunks}
 
 

@@ -1,8 +1,8 @@
 """Whether a score and a class mean the same in a small org and in a large one.
 
 Each question is asked of an org of ten memories, of 200 and of one that all questions share, of 10,000 and more; the
-larger ones have all that the smaller ones have. What is followed is the best memory that answers and the best that does
-not.
+larger ones have all that the smaller ones have, and a corpus beside it. What is followed is the best memory that
+answers and the best that does not.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from infra.local.postgres import Postgres
 from tests.bench import speed
-from tests.bench.bulk import Tenant
 from tests.bench.cluster import Connection, cluster, database, storing_hash
 from tests.bench.corpus import SEED, read_base
 from tests.bench.datasets import Collection, Memory, read_cranfield, read_locomo
@@ -57,8 +57,9 @@ def run(console: Console, scale: int) -> dict[str, Any]:
                 asked = track(cases, f"Orgs of {size}", console=console, transient=True)
                 results[size] = [_ask(connection, _own_org(connection, case, size), case) for case in asked]
         for size in [size for size in SHARED_SIZES if size <= scale]:
-            tenants = [Tenant("large", size - len(everything))]
-            name = speed.corpus(postgres, f"shared_{size}", tenants, base, console)
+            corpus = speed.corpus(postgres, f"corpus_{size}", speed.tenants_of(size), base, console)
+            with console.status("Copying the corpus"):
+                name = _copy(postgres, corpus, corpus.replace("corpus", "shared", 1))
             with speed.connected(postgres, name) as connection:
                 caller = _shared_org(connection, everything, console)
                 results[size] = [_ask(connection, caller, case) for case in cases]
@@ -69,6 +70,15 @@ def run(console: Console, scale: int) -> dict[str, Any]:
         report[kind] = {"answers": _follow(some, relevant=True), "does not": _follow(some, relevant=False)}
     console.print(_table(report))
     return report
+
+
+def _copy(postgres: Postgres, corpus: str, name: str) -> str:
+    """A copy of a database, made where it is missing, since adding to a corpus would change what others measure."""
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        if connection.execute("select from pg_database where datname = %s", (name,)).fetchone() is None:
+            connection.execute(f"create database {name} template {corpus}".encode())
+    database(postgres, name)
+    return name
 
 
 def _distinct(collection: Collection) -> Collection:

@@ -11,15 +11,20 @@ from rich.table import Table
 from infra.local.postgres import Postgres
 from tests.bench import speed, vectors
 from tests.bench.baselines import Baselines
-from tests.bench.cluster import cluster
+from tests.bench.cluster import Connection, cluster
 from tests.bench.corpus import SEED, Base, read_base
 from tests.bench.door import Knobs
 from tests.bench.places import CACHE, leave
-from tests.bench.quality import KEYWORD
+from tests.bench.quality import KEYWORD, VECTOR
 from tests.bench.queries import Query, read_queries
 from tests.quality.metrics import mean, recall_at
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+# Whatever index there is, an expression of the distance is none of its.
+_EXACT = """
+select e.item_id from almagest.embeddings as e where e.org_id = %(org)s and e.state = 'active'
+order by (e.vector operator(extensions.<=>) %(vector)s::extensions.halfvec) + 0 limit 50
+"""
 SIDES = {"search": "the search", "recipe": "the usual recipe", "bare": "bare index scans"}
 
 
@@ -30,7 +35,7 @@ def run(console: Console, reports: Path, scale: int) -> None:
     for size in [size for size in SIZES if size <= scale]:
         with cluster(CACHE / "cluster", console, speed.buffers(size)) as postgres:
             found[size] = _measure(postgres, size, base, console)
-    console.print(_times_table(found), _recall_table(found))
+    console.print(_times_table(found), _recall_table(found), _vector_table(found))
     plot = reports / "growth.png"
     left = leave(reports, "growth", {"seed": SEED, "sizes": found})
     _plot(found, plot)
@@ -43,19 +48,25 @@ def _measure(postgres: Postgres, size: int, base: Base, console: Console) -> dic
     with speed.connected(postgres, name) as connection, speed.connected(postgres, name) as beside:
         queries = read_queries(base, connection)
         searcher = speed.Searcher(connection, "large")
-        baselines = Baselines.over(beside, vectors.embedder().model)
-        org = searcher.caller["org"]
+        baselines = Baselines.over(beside, vectors.embedder().model, searcher.caller["org"])
         times = speed.side_by_side(
             track(queries, f"{size:,} chunks", console=console, transient=True),
             {
                 "search": searcher.search,
                 "words": baselines.words,
                 "nearest": baselines.nearest,
-                "recipe": lambda query: baselines.recipe(query, org),
+                "recipe": baselines.recipe,
             },
         )
         times["bare"] = [words + nearest for words, nearest in zip(times["words"], times["nearest"], strict=True)]
-        return {"times": speed.by_kind(queries, times), "recall": _recall(searcher, queries)}
+        return {
+            "times": speed.by_kind(queries, times),
+            "recall": _recall(searcher, queries),
+            "vector_recall": {
+                tenant.slug: _vector_recall(speed.Searcher(connection, tenant.slug), beside, queries)
+                for tenant in speed.tenants_of(size)
+            },
+        }
 
 
 def _recall(searcher: speed.Searcher, queries: Sequence[Query]) -> dict[str, float] | None:
@@ -80,6 +91,19 @@ def _first_ten(searcher: speed.Searcher, queries: Sequence[Query], knobs: Knobs)
     return [[result["id"] for result in answer["results"]] for answer in answers]
 
 
+def _vector_recall(searcher: speed.Searcher, beside: Connection, queries: Sequence[Query]) -> float:
+    """The share of an org's ten nearest chunks by an exact scan that the vector leg's items have among theirs."""
+    searcher.set_profile("bench", VECTOR | {"vector_threshold": 0.0})
+    shares = []
+    for query in queries[::4]:
+        nearest = beside.execute(_EXACT.encode(), {"org": searcher.caller["org"], "vector": query.vector}).fetchall()
+        answer = searcher.search(query, profile="bench", legs=["vector"])
+        found = {result["id"] for result in answer["results"]}
+        wanted = list(dict.fromkeys(str(item) for (item,) in nearest))[:10]
+        shares.append(sum(item in found for item in wanted) / len(wanted))
+    return mean(shares)
+
+
 def _times_table(found: dict[int, dict[str, Any]]) -> Table:
     columns = [(side, percentile) for side in SIDES for percentile in ("p50", "p95")]
     table = Table("chunks", *(f"{side}\n{percentile}" for side, percentile in columns), title="Growth, ms, all queries")
@@ -95,6 +119,17 @@ def _recall_table(found: dict[int, dict[str, Any]]) -> Table:
     for size, each in found.items():
         if each["recall"]:
             table.add_row(f"{size:,}", *(f"{each['recall'][kind]:.3f}" for kind in kinds))
+    return table
+
+
+def _vector_table(found: dict[int, dict[str, Any]]) -> Table:
+    orgs = list(max((each["vector_recall"] for each in found.values()), key=len))
+    table = Table(
+        "chunks", *(f"{slug} org" for slug in orgs), title="Recall@10 of the vector leg, against an exact scan"
+    )
+    for size, each in found.items():
+        shares = each["vector_recall"]
+        table.add_row(f"{size:,}", *(f"{shares[slug]:.3f}" if slug in shares else "" for slug in orgs))
     return table
 
 

@@ -7,7 +7,7 @@ from tests.bench.door import Loaded
 
 CLASSES = ("high", "standard", "low")
 # What could decide a class, where the engine tells it.
-SIGNALS = ("hybrid", "matched", "vector", "keyword")
+SIGNALS = ("hybrid", "calibrated", "matched", "vector", "keyword")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def read_results(answer: dict[str, Any], grades: dict[str, int]) -> list[Result]
     return [
         Result(
             found["source_ref"],
-            _figures(found["scores"]) | _figures(traced.get(found["id"], {})),
+            _calibrated(_figures(found["scores"]) | _figures(traced.get(found["id"], {}))),
             found["relevance"],
             found["source_ref"] in grades,
         )
@@ -57,3 +57,10 @@ def read_results(answer: dict[str, Any], grades: dict[str, int]) -> list[Result]
 
 def _figures(fields: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in fields.items() if isinstance(value, (int, float))}
+
+
+def _calibrated(scores: dict[str, float]) -> dict[str, float]:
+    """The scores and what decides the class of a hybrid search, see engine.calibrated."""
+    if "matched" not in scores:
+        return scores
+    return scores | {"calibrated": 0.5 * scores["matched"] + 0.5 * scores.get("vector", 0.0)}

@@ -76,7 +76,7 @@ def small_org(slug: str) -> Tenant:
 def corpus(postgres: Postgres, name: str, tenants: Sequence[Tenant], base: Base, console: Console) -> str:
     """Have a corpus in a database, and return its name, which changes when rows would be stored in another way."""
     digest = hashlib.sha256()
-    for path in [*sorted(SQL.glob("migrations/*.sql")), SQL / "engine" / "tokenise.sql"]:
+    for path in [*sorted(SQL.glob("migrations/*.sql")), SQL / "engine" / "tokenise.sql", SQL / "engine" / "chunks.sql"]:
         digest.update(path.read_bytes())
     name = f"{name}_{digest.hexdigest()[:8]}"
     seconds = filled(postgres, name, tenants, base, console)
@@ -182,13 +182,12 @@ def _compare(
         request.served(postgres.url("authenticator", name)) as runtime,
     ):
         searcher = Searcher(connection, "large")
-        baselines = Baselines.over(beside, vectors.embedder().model)
-        org = searcher.caller["org"]
+        baselines = Baselines.over(beside, vectors.embedder().model, searcher.caller["org"])
         actions: dict[str, Callable[[Query], Any]] = {
             "search": searcher.search,
             "words": baselines.words,
             "nearest": baselines.nearest,
-            "recipe": lambda query: baselines.recipe(query, org),
+            "recipe": baselines.recipe,
             "request": lambda query: request.ask(runtime, searcher.caller, query.text, K),
         }
         times = side_by_side(track(queries, "Queries", console=console, transient=True), actions)
@@ -212,11 +211,8 @@ def _stages(searcher: Searcher, queries: Sequence[Query]) -> dict[str, dict[str,
     """By class, the median milliseconds of each stage of the search, as its own trace tells them."""
     taken: dict[str, dict[str, Times]] = {}
     for query in queries:
-        until = 0.0
-        ends = searcher.search(query, explain=True)["explain"].get("stages_ms") or {}
-        for stage, at in sorted(ends.items(), key=lambda end: end[1]):
-            taken.setdefault(query.kind, {}).setdefault(stage, []).append(at - until)
-            until = at
+        for stage, took in searcher.search(query, explain=True)["explain"]["stages_ms"].items():
+            taken.setdefault(query.kind, {}).setdefault(stage, []).append(took)
     return {kind: {stage: round(median(times), 2) for stage, times in stages.items()} for kind, stages in taken.items()}
 
 

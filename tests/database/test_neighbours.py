@@ -20,7 +20,10 @@ from tests.database.support import (
     write_one,
 )
 
-WORDS = ["deploy", "rollback", "gateway", "token", "cache", "queue"]
+WORDS = ["deploy", "rollback", "gateway", "token", "cache", "queue", "SID-48"]
+# Of the terms of these words.
+IDENTIFIERS = {"sid-48"}
+TIMES = ["", "", " yesterday", " in March 2024"]
 KNOBS: dict[str, Any] = {
     "neighbour_previous": 0.8,
     "neighbour_next": 0.5,
@@ -35,13 +38,16 @@ KNOBS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A chunk's own terms and its place, as stored."""
+    """A chunk's own terms and its place, as stored; of its text, what was asked of it anew."""
 
     chunk: int
     item: str
+    sequence: str
     message: bool
     length: int
     counts: dict[str, int]
+    beside: set[str]
+    flags: tuple[bool, bool, int]
 
 
 @dataclass(frozen=True)
@@ -50,38 +56,54 @@ class Query:
 
     idfs: dict[str, float]
     average_length: float
+    all_idf: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What is said of a chunk."""
+
+    score: float
+    matched: float
+    identifiers: float
+    attributes: int
 
 
 def _sequences(server: Server) -> list[list[Row]]:
     """All rows by conversation or document, in order; worked out from the items themselves, not from the index."""
     found: dict[Any, list[Row]] = {}
-    for key, chunk, item, message, length, lexemes, counts in server.rows(
+    for key, chunk, item, sequence, message, length, lexemes, counts, beside, *flags in server.rows(
         "select coalesce(i.conversation_id || ' ' || coalesce(i.user_id::text, ''), i.id::text) || i.state,"
-        " l.chunk_id, i.id::text, i.conversation_id is not null, l.length,"
-        " array(select lexeme from unnest(l.terms)), array(select cardinality(positions) from unnest(l.terms))"
+        " l.chunk_id, i.id::text, l.sequence::text, i.conversation_id is not null, l.length,"
+        " array(select lexeme from unnest(l.terms)), array(select cardinality(positions) from unnest(l.terms)),"
+        " array(select unnest(tsvector_to_array(engine.tokenise(i.title || ' ' || coalesce(("
+        "   select string_agg(t.tag, ' ') from almagest.item_tags as t where t.item_id = i.id), ''))))),"
+        " k.text ~ '(yesterday|March 2024)', k.text ~ '[?]$', hashtextextended(k.text, 0)"
         " from almagest.lexical as l join almagest.items as i on i.id = l.item_id"
-        " join almagest.chunks as k on k.id = l.chunk_id"
+        " join almagest.chunks as k on k.id = l.chunk_id and k.version = i.version"
         " order by coalesce(i.conversation_position, k.position), l.chunk_id"
     ):
-        found.setdefault(key, []).append(Row(chunk, item, message, length, dict(zip(lexemes, counts, strict=True))))
+        own = dict(zip(lexemes, counts, strict=True))
+        row = Row(chunk, item, sequence, message, length, own, set(beside), (flags[0], flags[1], flags[2]))
+        found.setdefault(key, []).append(row)
     return list(found.values())
 
 
-def _reference(sequences: list[list[Row]], query: Query) -> dict[int, tuple[float, float]]:
-    """Scores and matched shares by chunk."""
+def _reference(sequences: list[list[Row]], query: Query, knobs: dict[str, Any]) -> dict[int, Scores]:
+    """Scores by chunk."""
     found = {}
     for rows in sequences:
         for place, row in enumerate(rows):
             shares = (
-                {-2: KNOBS["neighbour_two_away"], -1: KNOBS["neighbour_previous"], 0: 1.0}
-                | {1: KNOBS["neighbour_next"], 2: KNOBS["neighbour_two_away"]}
+                {-2: knobs["neighbour_two_away"], -1: knobs["neighbour_previous"], 0: 1.0}
+                | {1: knobs["neighbour_next"], 2: knobs["neighbour_two_away"]}
                 if row.message
-                else {-1: KNOBS["neighbour_slice"], 0: 1.0, 1: KNOBS["neighbour_slice"]}
+                else {-1: knobs["neighbour_slice"], 0: 1.0, 1: knobs["neighbour_slice"]}
             )
             kind = "message_" if row.message else ""
-            b, scale = KNOBS[f"{kind}length_normalisation"], KNOBS[f"{kind}keyword_scale"]
+            b, scale = knobs[f"{kind}length_normalisation"], knobs[f"{kind}keyword_scale"]
             k = 1.2 * (1 - b + b * row.length / query.average_length)
-            total = held = 0.0
+            total = held = own_identifiers = 0.0
             for term, idf in query.idfs.items():
                 frequency = sum(
                     share * rows[place + step].counts.get(term, 0)
@@ -90,56 +112,66 @@ def _reference(sequences: list[list[Row]], query: Query) -> dict[int, tuple[floa
                 )
                 total += idf * 2.2 * frequency / (frequency + k)
                 held += idf if frequency else 0
-            found[row.chunk] = (total / (total + scale), held / sum(query.idfs.values()))
+                own_identifiers += idf if term in IDENTIFIERS and term in row.counts else 0
+            whole = query.all_idf
+            found[row.chunk] = Scores(
+                total / (total + scale), held / whole, own_identifiers / whole, len(row.beside & set(query.idfs))
+            )
     return found
 
 
-def _around(sequences: list[list[Row]], given: set[int]) -> dict[int, int]:
-    """Distances to the nearest of the given chunks."""
-    found: dict[int, int] = {}
+def _near(sequences: list[list[Row]], seeds: set[int], knobs: dict[str, Any]) -> set[int]:
+    """What is scored: the seeds, and of their conversations all up to two away, of documents where slices count."""
+    found = set()
     for rows in sequences:
-        places = [place for place, row in enumerate(rows) if row.chunk in given]
-        for place, row in enumerate(rows):
-            distance = min((abs(place - other) for other in places), default=99)
-            if distance <= 4:
-                found[row.chunk] = distance
+        reach = 2 if rows[0].message or knobs["neighbour_slice"] > 0 else 0
+        places = [place for place, row in enumerate(rows) if row.chunk in seeds]
+        found |= {row.chunk for place, row in enumerate(rows) if any(abs(place - other) <= reach for other in places)}
     return found
 
 
 def _assert_same(server: Server, org: Org, rng: random.Random) -> None:
     sequences = _sequences(server)
-    chunks = [row.chunk for rows in sequences for row in rows]
-    for _ in range(4):
-        terms = rng.sample(WORDS, k=rng.randint(1, 4))
-        given = set(rng.sample(chunks, k=min(len(chunks), rng.randint(1, 4))))
-        around = dict(server.rows("select * from engine.around(%s::bigint[])", sorted(given)))
-        assert around == _around(sequences, given)
-
-        [(known, idfs, average)] = server.rows(
-            "select q.terms, q.idfs, q.average_length from engine.resolve_caller(%s) as c"
-            " cross join lateral engine.weigh_terms(c, (select engine.query_terms(%s)), '{active}') as q",
-            *(Jsonb(org.owner), " ".join(terms)),
+    rows = {row.chunk: row for sequence in sequences for row in sequence}
+    for _ in range(6):
+        asked = " ".join(rng.sample([*WORDS, "absent"], k=rng.randint(1, 4)))
+        seeds = set(rng.sample(list(rows), k=min(len(rows), rng.randint(1, 4))))
+        knobs = KNOBS | {"neighbour_slice": rng.choice([0, 0.3]), "neighbour_next": rng.choice([0, 0.5])}
+        weighed = (
+            "engine.resolve_caller(%s) as c"
+            " cross join lateral engine.weigh_terms(c, %s, engine.query_terms(%s), '{active}') as q"
         )
+        of_query = (Jsonb(org.owner), asked, asked)
+        columns = "q.terms, q.idfs, q.average_length, q.all_idf"
+        [(known, idfs, average, all_idf)] = server.rows(f"select {columns} from {weighed}", *of_query)
         if not known:
             continue
-        scored = {
-            chunk: (score, matched)
-            for chunk, score, matched in server.rows(
-                "select w.* from engine.resolve_caller(%s) as c"
-                " cross join lateral engine.weigh_terms(c, (select engine.query_terms(%s)), '{active}') as q"
-                " cross join lateral engine.windowed_scores("
-                "  q, %s::bigint[], %s::int[], engine.default_knobs() || %s) as w",
-                *(Jsonb(org.owner), " ".join(terms), list(around), list(around.values()), Jsonb(KNOBS)),
-            )
-        }
-        expected = _reference(sequences, Query(dict(zip(known, idfs, strict=True)), average))
-        assert set(scored) == {chunk for chunk, distance in around.items() if distance <= 2}
-        for chunk, pair in scored.items():
-            assert pair == pytest.approx(expected[chunk], abs=1e-6)
+        scored = server.rows(
+            f"select w.* from {weighed}"
+            " cross join lateral engine.word_scores(q, %s::bigint[], engine.default_knobs() || %s) as w",
+            *(*of_query, sorted(seeds), Jsonb(knobs)),
+        )
+        expected = _reference(sequences, Query(dict(zip(known, idfs, strict=True)), average, all_idf), knobs)
+        assert len(scored) == len({chunk for chunk, *_ in scored})
+        assert {chunk for chunk, *_ in scored} == _near(sequences, seeds, knobs)
+        for chunk, item, sequence, score, matched, identifiers, attributes, *flags in scored:
+            row, wanted = rows[chunk], expected[chunk]
+            assert (str(item), str(sequence), tuple(flags)) == (row.item, row.sequence, row.flags)
+            assert (sequence != item) == row.message
+            assert score == pytest.approx(wanted.score, abs=1e-6)
+            assert matched == pytest.approx(wanted.matched, abs=1e-6)
+            assert identifiers == pytest.approx(wanted.identifiers, abs=1e-6)
+            assert attributes == wanted.attributes
 
 
 def _text(rng: random.Random, unique: int) -> str:
-    return " ".join([*rng.choices(WORDS, k=rng.randint(1, 6)), f"n{unique}x"])
+    words = " ".join([*rng.choices(WORDS, k=rng.randint(1, 6)), f"n{unique}x"])
+    return words + rng.choice(TIMES) + rng.choice(["", "", "?"])
+
+
+def _beside(rng: random.Random) -> dict[str, Any]:
+    """Sometimes a title and tags, of the same words."""
+    return {"title": " ".join(rng.sample(WORDS, k=2)), "tags": rng.sample(WORDS, k=2)} if rng.random() < 0.4 else {}
 
 
 def _change(server: Server, org: Org, rng: random.Random, what: str, item: str, number: int) -> None:
@@ -148,7 +180,7 @@ def _change(server: Server, org: Org, rng: random.Random, what: str, item: str, 
     if what == "append":
         position = server.value("select conversation_position from almagest.items where id = %s", item)
         turn = {"conversation": {"id": "chat", "position": position + 1}}
-        write_one(server, org.owner, _text(rng, number), **turn)
+        write_one(server, org.owner, _text(rng, number), **turn, **_beside(rng))
     elif what == "edit":
         parts = [_text(rng, number), _text(rng, number + 1)]
         content = "".join(parts)
@@ -164,14 +196,15 @@ def test_a_window_is_as_the_conversation_stands(server: Server, org: Org, seed: 
     """Right after an append, an edit, an archive, a restore and an erasure in the middle."""
     rng = random.Random(seed)  # noqa: S311
     turns = [
-        memory(_text(rng, n), conversation={"id": "chat", "position": 10 * n}, private=n % 7 == 6) for n in range(14)
+        memory(_text(rng, n), conversation={"id": "chat", "position": 10 * n}, private=n % 7 == 6, **_beside(rng))
+        for n in range(14)
     ]
     items = [result["id"] for result in write(server, org.owner, *turns)]
     write(
         server, org.owner, *(memory(_text(rng, 100 + n), conversation={"id": "talk", "position": n}) for n in range(5))
     )
     parts = [_text(rng, 200 + n) for n in range(7)]
-    write_one(server, org.owner, "".join(parts), chunks=chunks_of(parts, [None] * 7))
+    write_one(server, org.owner, "".join(parts), title="The gateway", chunks=chunks_of(parts, [None] * 7))
     _assert_same(server, org, rng)
 
     steps = ["append", "edit", "archive", "restore", "erase", *rng.choices(["append", "edit", "archive", "erase"], k=4)]

@@ -33,8 +33,12 @@ cut as (
     returning *
 ),
 terms as (
-    insert into almagest.lexical (chunk_id, item_id, org_id, state, kind, sequence, place, tokeniser, length, terms)
-    select id, item_id, org_id, 'active', 'memory', item_id, 0, 1, engine.term_count(own), setweight(own, 'A')
+    insert into almagest.lexical (
+        chunk_id, item_id, org_id, state, kind, sequence, place, tokeniser, length, terms, text_hash
+    )
+    select
+        id, item_id, org_id, 'active', 'memory', item_id, 0, engine.tokeniser_version(), engine.term_count(own),
+        setweight(own, 'A'), hashtextextended(text, 0)
     from cut cross join lateral (select engine.tokenise(cut.text) as own offset 0) as t
 )
 insert into almagest.embeddings (chunk_id, model_id, item_id, org_id, state, vector)
@@ -60,9 +64,16 @@ class Crowd:
         for org, count in ((self.large, LARGE), (self.small, 40)):
             texts = [f"{' '.join(RNG.choices(COMMON, k=12))} rare{number}x {org.slug}" for number in range(count)]
             server.rows(BULK, org.id, texts, MODEL)
+        server.rows(
+            "insert into almagest.item_tags (item_id, org_id, tag)"
+            " select id, org_id, case when content_hash < '03' then 'odd' else 'even' end from almagest.items"
+            " where org_id = any(%s::uuid[])",
+            [self.large.id, self.small.id],
+        )
         server.rows("set maintenance_work_mem = '256MB'")
         server.rows(index)
         server.rows("vacuum analyze")
+        assert server.value("select engine.refresh_statistics()") == 1
 
     def plans(self, org: Org, request: dict[str, Any]) -> list[str]:
         """Every plan that a search runs, the ones inside its functions included."""
@@ -93,10 +104,38 @@ def _vector() -> list[float]:
     return [RNG.random() - 0.5 for _ in range(384)]
 
 
+def _one(plans: list[str], text: str) -> str:
+    """The only plan of a statement that has this text."""
+    [plan] = [plan for plan in plans if text in plan]
+    return plan
+
+
+# Tables that are small whatever an org holds: who belongs to it, what it may search with.
+SMALL = {"members", "member_scopes", "agents", "deals", "embedding_models", "search_profiles", "item_types"}
+
+
+def _scanned(plans: list[str]) -> set[str]:
+    """The tables that are read from end to end."""
+    return set(re.findall(r"Seq Scan on (\w+)", "\n".join(plans)))
+
+
+def _asked(crowd: Crowd, org: Org) -> dict[str, dict[str, Any]]:
+    """Searches of each kind."""
+    vector, [item] = literal(_vector()), ids(search(crowd.server, org.owner, "rare17x", k=1))
+    return {
+        "hybrid": {"query": "common1x rare17x", "embedding": vector},
+        "lexical": {"query": "common1x common2x rare17x rare18x"},
+        "common words alone": {"query": "common1x common2x", "embedding": vector},
+        "vector": {"embedding": vector},
+        "filtered": {"query": "common1x rare17x", "embedding": vector, "filters": {"tags": ["odd"]}},
+        "by chunk": {"query": "common1x rare17x", "embedding": vector, "level": "chunk"},
+        "why not": {"query": "common1x rare18x", "embedding": vector, "why_not": item},
+    }
+
+
 def test_the_nearest_neighbours_come_from_the_vector_index(crowd: Crowd) -> None:
     """S7, S8: and in its order, with no join in between."""
-    plans = crowd.plans(crowd.large, {"query": "common1x rare17x", "embedding": literal(_vector())})
-    [plan] = [plan for plan in plans if "limit candidates" in plan]
+    plan = _one(crowd.plans(crowd.large, {"query": "common1x rare17x", "embedding": literal(_vector())}), "as nearest")
     tree = plan[plan.index("\nSort") if "\nSort" in plan else plan.index("\nIncremental Sort") :]
     assert "Index Scan using embeddings_vector_1 on embeddings" in tree
     assert "Order By: (vector" in tree
@@ -106,40 +145,106 @@ def test_the_nearest_neighbours_come_from_the_vector_index(crowd: Crowd) -> None
 
 
 def test_terms_come_from_the_word_index(crowd: Crowd) -> None:
-    """S7: also a term that nearly every document has."""
-    for query in ("rare17x", "common1x common2x rare17x rare18x"):
+    """S7: also a term that nearly every document has; by this index alone, since an org has far more rows."""
+    for query in ("rare17x", "common1x common2x rare17x rare18x", "common1x common2x"):
         plans = crowd.plans(crowd.large, {"query": query})
         best = [plan for plan in plans if "as first_of_item" in plan]
-        counts = [plan for plan in plans if "limit most" in plan and "@@" in plan]
+        [count] = [plan for plan in plans if "limit most" in plan and "@@" in plan]
         assert best
-        assert counts
-        for plan in best + counts:
-            assert "Bitmap Index Scan on lexical_terms" in plan
+        for plan in [*best, count]:
+            assert set(re.findall(r"Index (?:Only )?Scan (?:on|using) (lexical\w*)", plan)) == {"lexical_terms"}
+            assert "BitmapAnd" not in plan
             assert "Seq Scan on lexical" not in plan
 
 
+def test_words_of_the_org_alone_are_looked_up(crowd: Crowd) -> None:
+    """Which all rows of the other org have too."""
+    for org in (crowd.large, crowd.small):
+        [plan] = [plan for plan in crowd.plans(org, {"query": "common1x"}) if "as first_of_item" in plan]
+        assert re.search(rf"Index Cond: \(almagest.org_terms\(.*'{org.id[:8]}:common1x'", plan)
+
+
 def test_neighbours_come_from_the_sequence_index(crowd: Crowd) -> None:
-    plans = crowd.plans(crowd.large, {"query": "common1x rare17x", "embedding": literal(_vector())})
-    [plan] = [plan for plan in plans if "from engine.around(" in plan]
-    assert "lexical_sequence" in plan
-    assert "Seq Scan on lexical" not in plan
+    plan = _one(
+        crowd.plans(crowd.large, {"query": "common1x rare17x", "embedding": literal(_vector())}), "with near as"
+    )
+    assert "Index Scan Backward using lexical_sequence" in plan
+    assert "Index Scan using lexical_sequence" in plan
+    assert set(re.findall(r"Scan (?:Backward )?(?:on|using) (lexical\w*)", plan)) == {
+        "lexical_sequence",
+        "lexical_pkey",
+    }
 
 
 def test_candidates_are_read_by_their_keys(crowd: Crowd) -> None:
     """However large the org, the ranking reads no more than its candidates."""
-    plans = crowd.plans(crowd.large, {"query": "common1x rare17x", "embedding": literal(_vector())})
-    ranking = [plan for plan in plans if "with windows as materialized" in plan or "with counted as" in plan]
-    assert len(ranking) >= 2
-    for plan in ranking:
-        assert not re.findall(r"Seq Scan on (?:lexical|embeddings|items|chunks|strength_signals)\b", plan)
+    plan = _one(
+        crowd.plans(crowd.large, {"query": "common1x rare17x", "embedding": literal(_vector())}), "legs as mater"
+    )
+    for key in ("items_pkey", "embeddings_pkey", "chunks_pkey", "lexical_pkey", "strength_signals_pkey"):
+        assert re.search(rf"Index (?:Only )?Scan using {key}", plan), key
+    assert _scanned([plan]) <= SMALL
+    assert not re.search(r"(Hash|Merge) (Left )?Join.*\n(.*\n)?.*Scan on (items|embeddings|chunks|lexical)", plan)
+
+
+@pytest.mark.parametrize(
+    "name", ["hybrid", "lexical", "common words alone", "vector", "filtered", "by chunk", "why not"]
+)
+def test_no_search_reads_a_table_from_end_to_end(crowd: Crowd, name: str) -> None:
+    """S9: nor starts other processes, or a compiler, for it."""
+    plans = crowd.plans(crowd.large, _asked(crowd, crowd.large)[name])
+    assert _scanned(plans) <= SMALL
+    everything = "\n".join(plans)
+    assert "Parallel" not in everything
+    assert "Workers Planned" not in everything
+    assert "JIT:" not in everything
+
+
+def test_the_trace_says_that_large_orgs_have_statistics(crowd: Crowd) -> None:
+    """And the terms that are frequent in them are not counted."""
+    answer = search(crowd.server, crowd.large.owner, "common1x rare17x", explain=True)
+    assert answer["explain"]["counted"] == "statistics"
+    assert search(crowd.server, crowd.small.owner, "common1x", explain=True)["explain"]["counted"] == "live"
+    [documents] = crowd.server.rows(
+        "select q.documents from engine.resolve_caller(%s) as c"
+        " cross join lateral engine.weigh_terms(c, '', '{common1x,rare17x}', '{active}') as q",
+        Jsonb(crowd.large.owner),
+    )
+    counted = crowd.server.value(
+        "select count(*) from almagest.lexical where org_id = %s and terms @@ 'common1x'", crowd.large.id
+    )
+    assert documents == [1, counted]
+
+
+@pytest.mark.parametrize("words", [1, 2, 3, 5, 8, 12, 30])
+def test_what_pruning_proves_is_what_reading_all_finds(crowd: Crowd, words: int) -> None:
+    """Of 20,000 rows, by the leg's own budget."""
+    for _ in range(6):
+        terms = [f"rare{RNG.randrange(LARGE)}x" for _ in range(RNG.randint(0, 2))] + RNG.sample(COMMON, k=words)
+        found = {}
+        for exhaustive in (False, True):
+            [found[exhaustive]] = crowd.server.rows(
+                "select leg.* from engine.resolve_caller(%s) as c"
+                " cross join lateral engine.weigh_terms(c, '', %s::text[], '{active}') as q"
+                " cross join lateral engine.keyword_leg("
+                "  c, q, '{active}', null, false, engine.default_knobs() || %s, 30, 10) as leg",
+                *(Jsonb(crowd.large.owner), terms, Jsonb({"exhaustive": exhaustive})),
+            )
+        chunks, scores, exact = found[False]
+        assert found[True][2] is True
+        assert len(found[True][0]) == 30
+        assert len(chunks) >= 10
+        if exact:
+            assert chunks[:10] == found[True][0][:10]
+            assert scores[:10] == pytest.approx(found[True][1][:10], abs=1e-9)
 
 
 def test_visibility_is_in_the_scans_and_calls_no_function(crowd: Crowd) -> None:
     """The predicate is inlined, and the caller's parts are constants in it."""
     plans = crowd.plans(crowd.large, {"query": "rare17x", "embedding": literal(_vector())})
     assert not [plan for plan in plans if re.search(r"(Filter|Cond): .*engine\.(visible|readable)", plan)]
-    [nearest] = [plan for plan in plans if "limit candidates" in plan]
-    assert f"org_id = '{crowd.large.id}'::uuid" in nearest
+    assert f"org_id = '{crowd.large.id}'::uuid" in _one(plans, "as nearest")
+    assert f"org_id = '{crowd.large.id}'::uuid" in _one(plans, "as first_of_item")
 
 
 def test_a_small_org_is_compared_exactly(crowd: Crowd) -> None:

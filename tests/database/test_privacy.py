@@ -395,20 +395,16 @@ def _sequences(server: Server, items: Sequence[str]) -> set[Any]:
 
 
 def _windows(server: Server, items: Sequence[str]) -> list[Any]:
-    """(item, distance, score, matched) of what lies around items, for words that hidden turns hold."""
+    """(item, score, matched, identifiers, attributes) of what lies around items, for words that hidden turns hold."""
     return server.rows(
-        "with near as materialized ("
-        " select n.* from engine.around(array("
-        "  select k.id from almagest.chunks as k where k.item_id = any(%s::uuid[]))) as n"
-        "), wanted as (select row("
-        " '{secret,gateway}', '{secret,gateway}'::tsquery[], '{2,2}', '{1.5,1}', 10, 4, 'live'"
+        "with wanted as (select row("
+        " '{secret,gateway}', '{secret,gateway}'::tsquery[], '{2,2}', '{1.5,1}', 10, 4, 'live', '{true,false}', 2.5"
         ")::engine.query_terms as q)"
-        " select k.item_id::text, n.distance, w.score, w.matched from near as n"
-        " join almagest.chunks as k on k.id = n.chunk_id"
-        " left join (wanted cross join lateral engine.windowed_scores("
-        "  wanted.q, array(select a.chunk_id from near as a order by a.chunk_id),"
-        "  array(select a.distance from near as a order by a.chunk_id), engine.default_knobs()"
-        " ) as w) on w.chunk_id = n.chunk_id order by 1",
+        " select w.item_id::text, w.score, w.matched, w.identifiers, w.attributes"
+        " from wanted cross join lateral engine.word_scores("
+        "  wanted.q, array(select k.id from almagest.chunks as k where k.item_id = any(%s::uuid[])),"
+        "  engine.default_knobs()"
+        " ) as w order by 1",
         list(items),
     )
 
@@ -455,9 +451,9 @@ def test_a_hidden_turn_lends_no_words_to_those_who_see_it_either(server: Server,
 def test_a_visible_turn_lends_its_words(server: Server, org: Org) -> None:
     """So that the tests above would notice."""
     turns = _say_shared(server, org.owner)
-    before = {row[0]: row[2] for row in _windows(server, turns)}
+    before = {row[0]: row[1] for row in _windows(server, turns)}
     said = write_one(server, org.owner, "a secret of the gateway", one_hot(9), **_chat(1))
-    after = {row[0]: row[2] for row in _windows(server, turns)}
+    after = {row[0]: row[1] for row in _windows(server, turns)}
 
     assert set(after) == {*turns, said}
     assert after[turns[0]] > before[turns[0]]
@@ -610,62 +606,102 @@ def _as_engine(server: Server, who: Who, query: str, *parameters: object) -> lis
 
 
 _STATES = ["active", "archived"]
-_TERMS = "engine.weigh_terms(c, engine.query_terms(%s), %s)"
-_KEYWORD_LEG = f"engine.keyword_leg(c, {_TERMS}, %s, {{items}}, engine.default_knobs(), 100)"
-_VECTOR_LEG = "engine.vector_leg(c, engine.parse_vector(%s), engine.model_id(%s), %s, {items}, 0.2, 50)"
+_TERMS = "engine.weigh_terms(c, %s, engine.query_terms(%s), %s)"
 # As a filter that lets everything through, hidden items too.
-_ALL_ITEMS = "(select array_agg(every.id) from almagest.items as every)"
+_ALL_CHUNKS = "(select array_agg(every.id) from almagest.chunks as every)"
 
 
-def _keyword_leg(server: Server, who: Who, item: Item, items: str) -> bool:
+def _keyword_leg(server: Server, who: Who, item: Item, within: str, by_chunk: bool = False) -> bool:
     """Whether a chunk of the item is among those that the leg sends."""
     query = (
-        f"select k.item_id::text from {_KEYWORD_LEG.format(items=items)} as leg"
+        f"select k.item_id::text from engine.keyword_leg("
+        f"  c, {_TERMS}, %s, {within}, {by_chunk}, engine.default_knobs(), 100, 10) as leg"
         " join almagest.chunks as k on k.id = any(leg.chunk_ids)"
     )
-    return item.id in _as_engine(server, who, query, item.word, _STATES, _STATES)
+    return item.id in _as_engine(server, who, query, item.word, item.word, _STATES, _STATES)
 
 
 def keyword_leg(server: Server, who: Who, item: Item) -> bool:
     return _keyword_leg(server, who, item, "null")
 
 
+def keyword_leg_by_chunk(server: Server, who: Who, item: Item) -> bool:
+    return _keyword_leg(server, who, item, "null", by_chunk=True)
+
+
 def filtered_keyword_leg(server: Server, who: Who, item: Item) -> bool:
-    return _keyword_leg(server, who, item, _ALL_ITEMS)
+    return _keyword_leg(server, who, item, _ALL_CHUNKS)
+
+
+def _pruned_keyword_leg(server: Server, who: Who, item: Item, asked: str, rows: int, bound: str) -> bool:
+    """As in a large org: the query's terms stand in a thousand times as many rows."""
+    query = (
+        "select k.item_id::text"
+        " from (select (q.terms, q.queries, array(select 1001 * d from unnest(q.documents) as d), q.idfs,"
+        "   1001 * q.size, q.average_length, q.counted, q.identifiers, q.all_idf)::engine.query_terms as q"
+        f"  from {_TERMS} as q where q.terms is not null) as large"
+        " cross join lateral engine.rows_to_read(c.org_id, large.q, %s) as r"
+        " cross join lateral engine.best_of_rows("
+        "  c, large.q, %s, null, false, engine.default_knobs(), 100, r.query) as leg"
+        " join almagest.chunks as k on k.id = any(leg.chunk_ids)"
+        f" where r.bound {bound}"
+    )
+    return item.id in _as_engine(server, who, query, asked, asked, _STATES, rows, _STATES)
 
 
 def pruned_keyword_leg(server: Server, who: Who, item: Item) -> bool:
-    """As in a large org: by the word index."""
-    query = (
-        "select k.item_id::text"
-        " from (select (q.terms, q.queries, q.documents, q.idfs, 1e6, q.average_length, q.counted)::engine.query_terms"
-        f" as q from {_TERMS} as q where q.terms is not null) as large"
-        " cross join lateral engine.best_by_keywords(c, large.q, %s, null, engine.default_knobs(), 100, 1) as leg"
-        " join almagest.chunks as k on k.id = any(leg.chunk_ids)"
-    )
-    return item.id in _as_engine(server, who, query, item.word, _STATES, _STATES)
+    """By rare words, and by common ones that stand together."""
+    return _pruned_keyword_leg(server, who, item, f"{item.word} common note about", 10_000, "< 'infinity'")
+
+
+def cut_keyword_leg(server: Server, who: Who, item: Item) -> bool:
+    """By as many rows as may be read; there are fewer."""
+    return _pruned_keyword_leg(server, who, item, "common note", 50, "= 'infinity'")
 
 
 def weigh_terms(server: Server, who: Who, item: Item) -> bool:
     """The word is in one item alone: where that is hidden, it counts for nothing."""
-    [counts] = _as_engine(server, who, f"select q.documents from {_TERMS} as q", item.word, _STATES)
+    query = f"select q.documents from {_TERMS} as q"
+    [counts] = _as_engine(server, who, query, item.word, item.word, _STATES)
     return counts is not None
 
 
-def _vector_leg(server: Server, who: Who, item: Item, items: str) -> bool:
+def _vector_leg(server: Server, who: Who, item: Item, within: str, size: float, by_chunk: bool = False) -> bool:
     query = (
-        f"select k.item_id::text from {_VECTOR_LEG.format(items=items)} as leg"
+        "select k.item_id::text from engine.vector_leg("
+        f"  c, engine.parse_vector(%s), engine.model_id(%s), %s, {within}, {by_chunk}, {size}, 0.2, 50) as leg"
         " join almagest.chunks as k on k.id = leg.chunk_id"
     )
     return item.id in _as_engine(server, who, query, literal(item.vector), MODEL, _STATES)
 
 
 def vector_leg(server: Server, who: Who, item: Item) -> bool:
-    return _vector_leg(server, who, item, "null")
+    return _vector_leg(server, who, item, "null", 10)
 
 
 def filtered_vector_leg(server: Server, who: Who, item: Item) -> bool:
-    return _vector_leg(server, who, item, _ALL_ITEMS)
+    return _vector_leg(server, who, item, _ALL_CHUNKS, 10, by_chunk=True)
+
+
+def vector_leg_by_index(server: Server, who: Who, item: Item) -> bool:
+    """As in a large org."""
+    return _vector_leg(server, who, item, "null", 1e6)
+
+
+def _substring_leg(server: Server, who: Who, item: Item, within: str) -> bool:
+    query = (
+        f"select k.item_id::text from engine.substring_leg(c, %s, %s, {within}, 100) as leg"
+        " join almagest.chunks as k on k.id = leg.chunk_id"
+    )
+    return item.id in _as_engine(server, who, query, f"{item.word} common", _STATES)
+
+
+def substring_leg(server: Server, who: Who, item: Item) -> bool:
+    return _substring_leg(server, who, item, "null")
+
+
+def filtered_substring_leg(server: Server, who: Who, item: Item) -> bool:
+    return _substring_leg(server, who, item, _ALL_CHUNKS)
 
 
 def matching_items(server: Server, who: Who, item: Item) -> bool:
@@ -674,27 +710,88 @@ def matching_items(server: Server, who: Who, item: Item) -> bool:
     return item.state in _STATES and item.id in _as_engine(server, who, query)
 
 
-def rank_items(server: Server, who: Who, item: Item) -> bool:
-    """Handed every chunk there is, as if the legs had let them slip through."""
+def _matching_chunks(server: Server, who: Who, item: Item, as_of: str) -> bool:
+    matching = f"engine.matching_chunks(c, %s, '{{}}', {as_of})"
+    query = f"select k.item_id::text from almagest.chunks as k where k.id = any({matching})"
+    return item.id in _as_engine(server, who, query, _STATES)
+
+
+def matching_chunks(server: Server, who: Who, item: Item) -> bool:
+    return _matching_chunks(server, who, item, "null")
+
+
+def chunks_of_the_past(server: Server, who: Who, item: Item) -> bool:
+    return _matching_chunks(server, who, item, "now()")
+
+
+# Handed every chunk there is, as if the legs had let them slip through.
+_RANKED = (
+    f"{_TERMS} as q cross join lateral engine.rank("
+    "  c, %s, engine.query_terms(%s), q, engine.parse_vector(%s), engine.model_id(%s), %s, %s,"
+    "  array(select k.id from almagest.chunks as k), null, {within}, {by_chunk}, engine.default_knobs(), 1000"
+    ") as ranked"
+)
+
+
+def _rank(server: Server, who: Who, item: Item, mode: str, within: str = "null", by_chunk: bool = False) -> bool:
     query = (
-        f"select r.item_id::text from {_TERMS} as q cross join lateral engine.rank_items("
-        "c, %s, q, engine.parse_vector(%s), engine.model_id(%s), 'hybrid', %s, null, engine.default_knobs(),"
-        " array(select k.id from almagest.chunks as k), '{}') as r"
+        f"select r.item_id::text from {_RANKED.format(within=within, by_chunk=by_chunk)}"
+        " cross join lateral unnest(ranked.candidates) as r"
     )
-    parameters = (item.word, _STATES, item.word, literal(item.vector), MODEL, _STATES)
-    return item.id in _as_engine(server, who, query, *parameters)
+    asked, vector = item.word, literal(item.vector)
+    return item.id in _as_engine(server, who, query, asked, asked, _STATES, asked, asked, vector, MODEL, mode, _STATES)
+
+
+def rank(server: Server, who: Who, item: Item) -> bool:
+    return _rank(server, who, item, "hybrid")
+
+
+def rank_by_vectors(server: Server, who: Who, item: Item) -> bool:
+    return _rank(server, who, item, "vector")
+
+
+def rank_substrings(server: Server, who: Who, item: Item) -> bool:
+    return _rank(server, who, item, "substring")
+
+
+def filtered_rank(server: Server, who: Who, item: Item) -> bool:
+    return _rank(server, who, item, "hybrid", _ALL_CHUNKS, by_chunk=True)
 
 
 FIRST_LAYER = [
     keyword_leg,
+    keyword_leg_by_chunk,
     filtered_keyword_leg,
     pruned_keyword_leg,
+    cut_keyword_leg,
     weigh_terms,
     vector_leg,
     filtered_vector_leg,
+    vector_leg_by_index,
+    substring_leg,
+    filtered_substring_leg,
     matching_items,
-    rank_items,
+    matching_chunks,
+    chunks_of_the_past,
+    rank,
+    rank_by_vectors,
+    rank_substrings,
+    filtered_rank,
 ]
+
+
+def test_the_ranking_counts_nothing_hidden(world: World) -> None:
+    """How many candidates there were is in the trace."""
+    for who in world.callers:
+        for mode in ("hybrid", "vector", "lexical", "substring"):
+            asked, vector = "common", literal(one_hot(1))
+            [total] = _as_engine(
+                world.server,
+                who,
+                f"select ranked.total from {_RANKED.format(within='null', by_chunk=False)}",
+                *(asked, asked, _STATES, asked, asked, vector, MODEL, mode, _STATES),
+            )
+            assert total == sum(may_find(who, item, archived=True) for item in world.items), (who.name, mode)
 
 
 def first_layer(world: World, look: Callable[[Server, Who, Item], bool]) -> list[str]:
@@ -739,7 +836,7 @@ _SEES_ALL = (
 
 def read_results(server: Server, who: Who | None, item: Item) -> bool:
     [chunk] = server.rows("select min(id) from almagest.chunks where item_id = %s", item.id)
-    candidate = "(%s, %s, 1, 1, 1, 1, '{}', 1, 'high', 1, 1, null)::engine.candidate"
+    candidate = "(%s, %s, 1, 1, 1, 1, '{}', 1, 'high', 1, 1, null, 1, 1)::engine.candidate"
     with _entered(server, who):
         return server.value(f"select engine.read_results(array[{candidate}])", chunk, item.id) != []
 
@@ -752,6 +849,11 @@ def read_item(server: Server, who: Who | None, item: Item) -> bool:
 def read_chunks(server: Server, who: Who | None, item: Item) -> bool:
     with _entered(server, who):
         return server.value(f"select engine.read_chunks({_SEES_ALL}, %s, -1, 100)", item.id, item.id) != []
+
+
+def read_neighbours(server: Server, who: Who | None, item: Item) -> bool:
+    with _entered(server, who):
+        return server.value(f"select engine.read_neighbours({_SEES_ALL}, %s, 2)", item.id, item.id) is not None
 
 
 def is_readable(server: Server, who: Who | None, item: Item) -> bool:
@@ -793,6 +895,7 @@ SECOND_LAYER = [
     read_results,
     read_item,
     read_chunks,
+    read_neighbours,
     is_readable,
     select_item,
     select_chunks,
@@ -900,7 +1003,7 @@ def _everything_said(world: World) -> dict[str, str]:
         for vector in (None, one_hot(*range(len(world.items)))):
             parts.append(search(server, who.caller, "common note", vector, k=100, include_archived=True))
         for item in world.items:
-            for name in ("get_item", "get_chunks"):
+            for name in ("get_item", "get_chunks", "get_neighbours"):
                 parts.append(attempt(server, name, who.caller, {"id": item.id}))
         said[who.name] = str(parts)
     return said
@@ -928,7 +1031,16 @@ def test_without_the_first_layer_nothing_hidden_is_changed(without_first_layer: 
 
 
 def test_the_second_layers_tests_notice_its_absence(without_second_layer: World) -> None:
-    for look in (read_results, read_item, read_chunks, is_readable, select_item, select_chunks, select_tags):
+    for look in (
+        read_results,
+        read_item,
+        read_chunks,
+        read_neighbours,
+        is_readable,
+        select_item,
+        select_chunks,
+        select_tags,
+    ):
         found = disagreements(
             without_second_layer, lambda world, who, item, look=look: look(world.server, who, item), may_see
         )

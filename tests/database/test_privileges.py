@@ -32,6 +32,8 @@ READABLE = {
 }
 # What the policies and the reader's own functions call of the engine's.
 CALLABLE_BY_READER = {"current_caller", "visible", "readable"}
+# Text in, text out: what snippets are made by.
+CALLABLE_BY_READER |= {"snippet", "marked_words", "best_words", "mark_pattern", "folded_pieces", "fold"}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from infra.local.postgres import Postgres
 from tests.database.support import Caller, Org, Refused, Server, attempt, ids, one_hot, search, serve, write_one
 from tests.support import Database, clone
 
-BUILT_IN = ["injection", "middleware", "user_search", "vector_metadata"]
+BUILT_IN = ["documents", "injection", "middleware", "user_search", "vector_metadata"]
 FUNCTIONS: dict[str, dict[str, Any]] = {
     "list_profiles": {},
     "get_profile": {"name": "user_search"},
@@ -206,7 +206,7 @@ def test_every_knob_takes_its_bounds_and_nothing_beyond(org: Org) -> None:
         if minimum is None:
             continue
         # beside values that fit with any other
-        beside = {"high": 1, "standard": 0, "metadata_weight": 0.5}
+        beside = {"high": 1, "standard": 0, "metadata_weight": 0.5, "strength_low": 0, "strength_high": 1}
         step = 1 if definition["kind"] == "integer" else 0.001
         for value in (minimum, maximum):
             if knob not in ("high", "standard"):

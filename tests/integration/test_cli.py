@@ -223,3 +223,35 @@ def test_how_an_answer_came_about(run: Run, org: str, capsys: pytest.CaptureFixt
     assert run(*question, "--why-not", item)["explain"]["why_not"]["step"] == "answer"
     assert run(*question, "--why-not", str(uuid4()))["explain"]["why_not"]["step"] == "not_found"
     assert run("trace", str(uuid4()), status=1).startswith("Error (not_found): ")
+
+
+def test_searching_on(run: Run, org: str, capsys: pytest.CaptureFixture[str]) -> None:
+    talk = ("--conversation", "talk", "--position")
+    items = [run("remember", f"The zebra herd, turn {n}.", "--tag", "herd", *talk, str(n))["id"] for n in range(5)]
+    first = run("search", "zebra herd", "-k", "2", "--filter", "tags=herd", "--filter", "kind=memory,page")
+    second = run("search", "--cursor", first["next_cursor"], "-k", "3")
+    assert {result["id"] for result in (*first["results"], *second["results"])} == set(items)
+    with pytest.raises(SystemExit):
+        main(["search", "zebra herd", "-k", "2"])
+    assert "More: almagest search --cursor" in capsys.readouterr().err
+    assert run("search", "--cursor", "x", status=1).startswith("Error (invalid_cursor)")
+    assert run("search", "--cursor", first["next_cursor"], "--level", "chunk", status=1).startswith("Error (invalid")
+    assert "query: required" in run("search", status=1)
+
+    filters = ('any=[{"tags": ["none"]}, {"conversation": "talk"}]', "metadata={}", "priority_max=0.5")
+    options = [option for each in filters for option in ("--filter", each)]
+    assert len(run("search", "zebra", *options)["results"]) == 5
+    assert "not JSON" in run("search", "zebra", "--filter", "metadata={", status=2)
+    assert (
+        run("search", "zebra", "--as-of", "2001-01-01T00:00:00Z", "--leg", "keyword", "--level", "item")["results"]
+        == []
+    )
+
+    beside = run("get", items[2], "--neighbours", "--reach", "1")
+    assert [message["content"] for side in ("before", "after") for message in beside[side]] == [
+        "The zebra herd, turn 1.",
+        "The zebra herd, turn 3.",
+    ]
+    assert "turn 4" in _lines(capsys, "get", items[2], "--neighbours")
+    assert [chunk["position"] for chunk in run("get", items[2], "--around", "0")["chunks"]] == [0]
+    run("get", items[2], "--around", "0", "--neighbours", status=2)

@@ -102,7 +102,7 @@ def test_lines_of_functions_are_of_known_members(stack: Stack, request_ids: set[
     known = {
         "level", "location", "message", "timestamp", "service", "request_id", "org", "user", "agent", "key", "method",
         "route", "function", "status", "milliseconds", "mode", "rpc", "sqlstate", "error", "indexed", "stale", "failed",
-        "counted", "_aws", "requests", "latency", "item", "xray_trace_id",
+        "counted", "retokenised", "_aws", "requests", "latency", "item", "xray_trace_id",
     }  # fmt: skip
     lines = "\n".join(logs(stack).values()).splitlines()
     own = [json.loads(line) for line in lines if any(request_id in line for request_id in request_ids)]

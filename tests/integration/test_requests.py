@@ -2,7 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import uuid4
 
@@ -75,8 +75,8 @@ class TestMainJob:
         written = team.remember("Indexed later.")
         team.rows("delete from almagest.embeddings where item_id = %s", written["id"])
         team.rows("update almagest.items set index_status = 'text_ready' where id = %s", written["id"])
-        assert index.handler({}, Context()) == {"indexed": 1, "stale": 0, "failed": 0, "counted": 0}
-        assert index.handler({}, Context()) == {"indexed": 0, "stale": 0, "failed": 0, "counted": 0}
+        assert index.handler({}, Context()) == {"indexed": 1, "stale": 0, "failed": 0, "retokenised": 0, "counted": 0}
+        assert index.handler({}, Context()) == {"indexed": 0, "stale": 0, "failed": 0, "retokenised": 0, "counted": 0}
         assert team.rows("select count(*) from almagest.embeddings where item_id = %s", written["id"]) == [1]
 
     def test_chunks_by_pages(self, team: Team) -> None:
@@ -484,3 +484,100 @@ class TestConcurrency:
             results = list(pool.map(write, range(6)))
         assert len({result.id for result in results}) == 1
         assert [result.deduplicated for result in results].count(False) == 1
+
+
+class TestSearchSurface:
+    """What a search can be asked for, over HTTP."""
+
+    def test_an_answer_marks_the_words_of_the_query(self, team: Team) -> None:
+        team.remember("Nothing to see here. " * 40 + "The pooler answers ECONNREFUSED while it restarts.", title="Pool")
+        [found] = team.find("pooler restarting ECONNREFUSED")
+        marked = [found["snippet"][start:end] for start, end in found["marks"]]
+        assert marked == ["pooler", "ECONNREFUSED", "restarts"]
+        assert len(found["snippet"]) <= 400
+        assert found["version"] == 1
+        assert found["chunk"].keys() == {"position", "start", "end", "heading_path"}
+
+    def test_pages_follow_one_another(self, team: Team) -> None:
+        for number in range(12):
+            team.remember(f"The zebra herd number {number} crossed the river.", tags=["herd"])
+        reply = team.ask("ann", "POST", "/v1/search", {"query": "zebra herd", "k": 5, "filters": {"tags": ["herd"]}})
+        items = [result["id"] for result in reply.body["results"]]
+        while reply.body["next_cursor"]:
+            reply = team.ask("ann", "POST", "/v1/search", {"cursor": reply.body["next_cursor"], "k": 5})
+            assert reply.status == 200, reply.text
+            assert reply.body["results"]
+            items += [result["id"] for result in reply.body["results"]]
+        assert len(items) == len(set(items)) == 12
+
+    def test_a_cursor_is_for_the_one_who_was_given_it(self, team: Team) -> None:
+        for number in range(3):
+            team.remember(f"zebra {number}")
+        cursor = team.ask("ann", "POST", "/v1/search", {"query": "zebra", "k": 1}).body["next_cursor"]
+        for who, text in (("bob", cursor), ("ann", "x"), ("ann", cursor[::-1]), ("ann", "\u6f22" * 27)):
+            reply = team.ask(who, "POST", "/v1/search", {"cursor": text})
+            assert (reply.status, reply.body["code"]) == (422, "invalid_cursor")
+        reply = team.ask("ann", "POST", "/v1/search", {"cursor": cursor, "level": "chunk"})
+        assert (reply.status, [error["field"] for error in reply.body["errors"]]) == (422, ["level"])
+
+    def test_the_past_is_searched_as_it_was(self, team: Team) -> None:
+        """W5, S20: in whichever zone the time is told."""
+        item = team.remember("Releases happen on Mondays.", title="Rule")["id"]
+        time = datetime.now(UTC) + timedelta(milliseconds=1)
+        body = {"version": 1, "content": "Releases happen on Tuesdays.", "title": "Law"}
+        assert team.ask("ann", "PATCH", f"/v1/write/items/{item}", body).status == 200
+        for zone in (UTC, timezone(timedelta(hours=14)), timezone(-timedelta(hours=11))):
+            [found] = team.find("when do releases happen?", as_of=time.astimezone(zone).isoformat())
+            assert (found["title"], found["version"], found["snippet"]) == ("Rule", 1, "Releases happen on Mondays.")
+        assert team.find("Releases", as_of="2001-01-01T00:00:00Z") == []
+        for as_of in (None, "9999-12-31T00:00:00Z"):
+            [found] = team.find("when do releases happen?", as_of=as_of)
+            assert (found["title"], found["version"]) == ("Law", 2)
+
+    def test_filters_reach_the_database(self, team: Team) -> None:
+        wanted = team.remember("zebra one", metadata={"a": {"b": 1}, "c": None}, tags=["red"])["id"]
+        team.remember("zebra two", metadata={"a": {"b": 2}}, tags=["blue"])
+        for filters in (
+            {"metadata": {"a": {"b": 1}}},
+            {"metadata": {"c": None}},
+            {"any": [{"tags": ["red"]}, {"type": "nothing"}]},
+            {"tier": ["hot"], "priority_max": 0.5, "metadata": {"a": {"b": 1}}},
+        ):
+            assert [result["id"] for result in team.find("zebra", filters=filters)] == [wanted], filters
+
+    def test_a_result_leads_on_to_what_is_around_it(self, team: Team) -> None:
+        items = [
+            team.remember(f"turn {n} of the talk", conversation={"id": "talk", "position": n})["id"] for n in range(5)
+        ]
+        path = f"/v1/search/items/{items[2]}/neighbours"
+        reply = team.ask("ann", "GET", path)
+        assert [message["conversation"]["position"] for message in reply.body["before"]] == [0, 1]
+        assert [message["content"] for message in reply.body["after"]] == ["turn 3 of the talk", "turn 4 of the talk"]
+        assert len(team.ask("ann", "GET", path, query={"reach": "1"}).body["before"]) == 1
+        long = team.remember("\n\n".join(f"Paragraph {n}. " + "words and words " * 60 for n in range(6)))["id"]
+        chunks = team.ask("ann", "GET", f"/v1/search/items/{long}/chunks").body["chunks"]
+        reply = team.ask("ann", "GET", f"/v1/search/items/{long}/chunks", query={"around": "3", "reach": "2"})
+        assert reply.body == {"chunks": chunks[1:6], "next_cursor": None}
+
+    @pytest.mark.parametrize("reach", ["-1", "6", "x", "", "1.5", "99999999999999999999", "%00"])
+    def test_a_reach_that_is_none(self, team: Team, reach: str) -> None:
+        item = team.remember("zebra")["id"]
+        for path in (f"/v1/search/items/{item}/neighbours", f"/v1/search/items/{item}/chunks"):
+            assert team.ask("ann", "GET", path, query={"around": "0", "reach": reach}).status == 422
+
+    def test_chunks_around_a_position_that_is_none(self, team: Team) -> None:
+        path = f"/v1/search/items/{team.remember('zebra')['id']}/chunks"
+        for query, status in (
+            ({"around": "0"}, 200), ({"around": "1"}, 404), ({"around": "2147483647", "reach": "5"}, 404),
+            ({"around": "2147483648"}, 422), ({"around": "-1"}, 422), ({"around": "x"}, 422), ({"reach": "1"}, 422),
+            ({"around": "0", "cursor": "0"}, 422),
+        ):  # fmt: skip
+            assert team.ask("ann", "GET", path, query=query).status == status, query
+
+    def test_what_is_hidden_has_nothing_around_it(self, team: Team) -> None:
+        item = team.remember("mine", private=True, conversation={"id": "talk", "position": 1})["id"]
+        for what in ("neighbours", "chunks"):
+            for path in (f"/v1/search/items/{item}/{what}", f"/v1/search/items/{uuid4()}/{what}"):
+                reply = team.ask("bob", "GET", path)
+                assert (reply.status, reply.body["code"]) == (404, "not_found")
+            assert team.ask("ann", "GET", f"/v1/search/items/{item}/{what}").status == 200

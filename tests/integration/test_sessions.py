@@ -120,7 +120,7 @@ class TestExtensionSchema:
             assert ids(search(server, owner, "owls")) == [far]
             started = server.call("bootstrap", owner, {"query": "otters", "k": 5, "titles": 5})
             assert [found["id"] for found in started["search"]["results"]] == [near]
-            assert server.value("select count(*) from almagest.activations where query_vector is not null") == 4
+            assert server.value("select count(*) from almagest.retrievals where query_vector is not null") == 3
             server.rows("update almagest.items set index_status = 'text_ready', index_after = now() where id = %s", far)
             [_] = server.rows("select engine.lease_items('worker', 1, 60)")
             assert (

@@ -17,7 +17,7 @@ from typer.main import get_command
 from almagest.cli import app, explain, items, main, profiles
 from almagest.cli.context import read_settings
 from almagest.models.bootstrap import DEFAULT_BUDGET
-from almagest.models.search import DEFAULT_K, Filters
+from almagest.models.search import DEFAULT_K, Filters, SearchResult
 from almagest.models.traces import Trace, TraceCandidate
 
 Command = Any  # typer carries a copy of click's class, which has no public name
@@ -257,7 +257,11 @@ class TestExplain:
         assert explain.shares(scored, {**KNOBS, "fusion": "rrf"}) == pytest.approx({"ranks": 0.6, "date": 0.1})
 
     def test_each_candidate_has_its_fate(self) -> None:
-        listed = [candidate(title=f"Item {number}", hybrid=0.5, final=0.4, keyword=0.5) for number in range(5)]
+        ranks = (1, 2, None, 3, 4)
+        listed = [
+            candidate(title=f"Item {number}", hybrid=0.5, final=0.4, keyword=0.5, rank=rank)
+            for number, rank in enumerate(ranks)
+        ]
         listed[2] = listed[2].model_copy(update={"cut": "floor"})
         trace = Trace.model_validate(
             {
@@ -277,7 +281,32 @@ class TestExplain:
         assert rows[0]["fused"] == "0.500 = 0.500 keyword"
 
     def test_stages_are_told_in_their_order(self) -> None:
-        rows = list(explain.stage_rows({"rank": 5.5, "read": 6.0, "terms": 0.5, "keyword": 3.0}))
-        assert [(row["stage"], row["ms"]) for row in rows] == [
-            ("terms", "0.50"), ("keyword", "2.50"), ("rank", "2.50"), ("read", "0.50"),
+        rows = list(explain.stage_rows({"rank": 2.5, "read": 0.5, "terms": 0.5, "keyword": 2.0}))
+        assert [(row["stage"], row["ms"], row["after"]) for row in rows] == [
+            ("terms", "0.50", "0.50"), ("keyword", "2.00", "2.50"), ("rank", "2.50", "5.00"), ("read", "0.50", "5.50"),
         ]  # fmt: skip
+
+
+def test_the_words_of_the_query_are_bold() -> None:
+    result = SearchResult.model_validate(
+        {
+            "id": str(uuid4()), "kind": "memory", "snippet": "a [red] zebra \n", "marks": [[2, 7], [8, 13]],
+            "created_at": "2026-01-01T00:00:00Z", "relevance": "high", "scores": {"final": 1},
+        }
+    )  # fmt: skip
+    text = items.marked(result)
+    assert text.plain == "a [red] zebra"
+    assert [(text.plain[span.start : span.end], span.style) for span in text.spans] == [
+        ("[red]", "bold"),
+        ("zebra", "bold"),
+    ]
+
+
+def test_filters_are_lists_json_numbers_or_text() -> None:
+    assert items.parse_filters(
+        ["kind=memory,page", "type=note", "tags=a", "title=a, b", "priority_max=0.5", 'metadata={"a": [1]}', "any=[]"]
+    ) == {
+        "kind": ["memory", "page"], "type": "note", "tags": ["a"], "title": "a, b", "priority_max": 0.5,
+        "metadata": {"a": [1]}, "any": [],
+    }  # fmt: skip
+    assert set(items.LISTS) < set(Filters.model_fields)

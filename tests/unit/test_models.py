@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,30 @@ from almagest.models.errors import field_errors
 from almagest.models.identity import KeyCreate, MemberRemove, OrgCreate, ScopeGrant
 from almagest.models.search import Filters, SearchRequest
 from almagest.models.write import BatchWrite, ItemUpdate, MemoryWrite
+
+# What ranks, and so has been decided where there is a cursor.
+RANKING = {
+    "profile": "user_search", "filters": {}, "as_of": "2026-01-01T00:00:00Z", "include_archived": False,
+    "legs": ["keyword"], "level": "item", "explain": True, "why_not": "00000000-0000-0000-0000-000000000000",
+}  # fmt: skip
+DEEP: dict[str, Any] = {}
+for _ in range(20):
+    DEEP = {"x": DEEP}
+WRONG_FILTERS: dict[str, list[Any]] = {
+    "folder": ["x", 1, {}, "\x00", [None], [str(UUID(int=1))] * 51],
+    "folder_tree": ["x", True, ["x"]],
+    "agent": ["A B", "", 1, ["x"] * 51, "x" * 64],
+    "mime_type": ["text", "text/", "/x", "a b/c", 1, "x" * 300, "\u6f22/\u6f22", ["text/plain"] * 51],
+    "extension": ["", ".", "a/b", "a b", 1, "x" * 40, "\x00", ["md"] * 51],
+    "metadata": ["x", [], 1, {"x": "y" * 8_001}, {"x": DEEP}],
+    "tier": ["cold", 1, [1], ["hot"] * 4],
+    "source_ref": ["", 1, ["x"] * 51, [""], "x" * 1001],
+    "conversation": ["", 1, ["x"] * 51, "x" * 201],
+    "updated_after": ["2026-01-01T00:00:00", 1, [], "x" * 100_000],
+    "updated_before": ["", {}],
+    "priority_max": ["x", 2, -1, True, [0.5]],
+    "any": [{}, "x", 1, [{}] * 11, [1], [{"any": []}], [{"user": "x"}], [{"kind": "memo"}]],
+}
 
 
 def errors(model: type[BaseModel], **fields: Any) -> dict[str, str]:
@@ -218,10 +243,65 @@ class TestSearch:
             ({"query": "x", "filters": {"created_after": "2026-01-01"}}, "filters.created_after"),
             ({"query": "x", "filters": {"priority_min": 2}}, "filters.priority_min"),
             ({"query": "x", "filters": {"project": ["a"] * 51}}, "filters.project"),
+            *(({"query": "x", "as_of": as_of}, "as_of") for as_of in (0, 1e300, True, "", "now", "2026-01-01", [], {})),
+            ({"query": "x", "as_of": "2026-01-31T12:00:00"}, "as_of"),
+            ({"query": "x", "as_of": "\x00"}, "as_of"),
+            ({"query": "x", "as_of": "10000-01-01T00:00:00Z"}, "as_of"),
+            ({"query": "x", "as_of": "0001-01-01T00:00:00+02:00"}, "as_of"),
+            *(({"query": "x", "legs": legs}, "legs") for legs in ([], "keyword", ["meaning"], [None], [1], {}, 1)),
+            ({"query": "x", "legs": ["keyword", "keyword"]}, "legs"),
+            ({"query": "x", "legs": ["keyword", "vector", "keyword"]}, "legs"),
+            *(({"query": "x", "level": level}, "level") for level in ("chunks", "", 1, None, [], "item\x00s")),
+            *(({"cursor": cursor}, "cursor") for cursor in ("", "x" * 101, 1, [], {}, True, "\x00")),
+            *(({"cursor": "x", name: value}, name) for name, value in RANKING.items()),
+            *(
+                ({"query": "x", "filters": {name: value}}, f"filters.{name}")
+                for name, values in WRONG_FILTERS.items()
+                for value in values
+            ),
         ],
     )
     def test_refused(self, fields: dict[str, Any], field: str) -> None:
         assert all(name.startswith(field) for name in errors(SearchRequest, **fields))
+
+    def test_one_complaint_about_a_wrong_cursor(self) -> None:
+        assert errors(SearchRequest, cursor="").keys() == {"cursor"}
+        assert errors(SearchRequest) == {"query": "required"}
+
+    def test_a_cursor_needs_no_query_and_allows_one(self) -> None:
+        for query in (None, "x"):
+            request = SearchRequest(cursor="x", query=query, k=5)
+            assert (request.cursor, request.query, request.k) == ("x", query, 5)
+        # what is null was not given
+        assert SearchRequest(cursor="x", as_of=None, legs=None, why_not=None).cursor == "x"
+
+    def test_every_new_field_in_utc_and_clean(self) -> None:
+        request = SearchRequest(
+            query="x",
+            as_of="2026-01-31T00:30:00+02:00",  # type: ignore[arg-type]
+            legs=["vector", "keyword"],
+            level="chunk",
+            filters={  # type: ignore[arg-type]
+                "folder": str(UUID(int=7)),
+                "mime_type": "Text/Markdown",
+                "extension": [".MD", "tar.GZ"],
+                "metadata": {"a\x00": {"b": [None, 1.5, "c\x00"]}},
+                "updated_after": "2026-01-31T00:30:00-02:00",
+                "any": [{"type": "a", "tags": []}, {}],
+            },
+        )
+        told = request.model_dump(mode="json")
+        assert (told["as_of"], told["legs"], told["level"]) == ("2026-01-30T22:30:00Z", ["vector", "keyword"], "chunk")
+        assert request.filters.model_dump(mode="json", exclude_none=True) == {
+            "folder": str(UUID(int=7)),
+            "mime_type": "text/markdown",
+            "extension": ["md", "tar.gz"],
+            "metadata": {"a": {"b": [None, 1.5, "c"]}},
+            "updated_after": "2026-01-31T02:30:00Z",
+            "any": [{"type": "a", "tags": []}, {}],
+        }
+        null = SearchRequest(query="x", filters={"metadata": {"a": None}}).filters  # type: ignore[arg-type]
+        assert null.model_dump(mode="json", exclude_none=True) == {"metadata": {"a": None}}
 
     def test_filter_is_one_or_any_of_several(self) -> None:
         filters = SearchRequest(query="x", filters={"kind": ["memory", "page"], "type": "note"}).filters  # type: ignore[arg-type]

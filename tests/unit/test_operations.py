@@ -86,7 +86,7 @@ class TestWriteMemory:
         [entry] = request["memories"]
         assert result.index_status == "search_ready"
         assert len(entry["chunks"]) == 2
-        assert entry["chunks"][0].keys() == {"position", "start", "end", "text", "embedding"}
+        assert entry["chunks"][0].keys() == {"position", "start", "end", "text", "heading_path", "embedding"}
         assert entry["chunks"][0]["embedding"].startswith(f"[1,{len('Words') + 1 + len(entry['chunks'][0]['text'])}")
         assert re.fullmatch("[0-9a-f]{64}", entry["content_hash"])
         assert (request["model"], request["atomic"], request["request_id"]) == ("fake@1", True, "r-1")
@@ -261,6 +261,21 @@ class TestSearch:
         [request] = rpc.requests("search")
         assert (request["embedding"], request["model"], request["degraded_reason"]) == (None, None, "model_missing")
         assert response.degraded_reason == "model_missing"
+
+    def test_a_cursor_needs_no_vector(self, rpc: FakeRpc) -> None:
+        rpc.answers["search"] = lambda request: {**LEXICAL, "next_cursor": "next"}
+        response = search(runtime(rpc), WHO, SearchRequest(cursor="x", k=3), CALL)
+        [request] = rpc.requests("search")
+        assert (request["cursor"], request["k"], request["query"]) == ("x", 3, None)
+        assert request.get("embedding") is None
+        assert response.next_cursor == "next"
+
+    def test_what_ranks_is_passed_on_as_it_is(self, rpc: FakeRpc) -> None:
+        rpc.answers["search"] = lambda request: LEXICAL
+        fields: dict[str, Any] = {"as_of": "2026-01-31T12:00:00+02:00", "legs": ["vector"], "level": "chunk"}
+        search(runtime(rpc), WHO, SearchRequest(query="abc", **fields), CALL)
+        [request] = rpc.requests("search")
+        assert (request["as_of"], request["legs"], request["level"]) == ("2026-01-31T10:00:00Z", ["vector"], "chunk")
 
     def test_chunks_by_page(self, rpc: FakeRpc) -> None:
         rpc.answers["get_chunks"] = lambda request: {"chunks": [], "next_cursor": "9"}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from almagest.models.traces import Trace, TraceCandidate, TraceItem
 
 # Enough to see what came next; `--json` has them all.
+STAGES = ("filter", "terms", "keyword", "vector", "substring", "rank", "diversify", "read")
 SHOWN_CANDIDATES = 25
 LEGS = ("keyword", "vector", "metadata")
 ASKED_ONLY = "question_turn"
@@ -54,16 +55,14 @@ def print_why_not(answer: Mapping[str, Any]) -> None:
 def candidate_rows(trace: "Trace") -> Iterator[dict[str, Any]]:
     """A row for each candidate: its place in the answer, the parts of its score, and what became of it."""
     places = {result.item: place for place, result in enumerate(trace.results, start=1)}
-    rank = 0
     for candidate in trace.candidates:
-        rank += candidate.cut is None
         yield {
             "result": places.get(candidate.item),
             "item": _named(candidate),
             "fused": _sum(candidate, trace.knobs),
             "strength": candidate.strength,
             "final": candidate.final,
-            "fate": candidate.cut or _fate(rank, places.get(candidate.item), len(places)),
+            "fate": candidate.cut or _fate(candidate.rank or 0, places.get(candidate.item), len(places)),
         }
 
 
@@ -136,12 +135,12 @@ def _mmr_rows(trace: "Trace") -> Iterator[dict[str, Any]]:
         yield {"diversified": entry.get("title") or entry.get("item"), "decision": ", ".join(figures)}
 
 
-def stage_rows(ends: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """A row for each stage in their order: how long it took, and when it ended."""
-    before = 0.0
-    for stage, end in sorted(ends.items(), key=lambda pair: pair[1]):
-        yield {"stage": stage, "ms": f"{end - before:.2f}", "after": f"{end:.2f}"}
-        before = end
+def stage_rows(times: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    """A row for each stage in the order in which they run: how long it took, and when it ended."""
+    end = 0.0
+    for stage in sorted(times, key=lambda name: STAGES.index(name) if name in STAGES else len(STAGES)):
+        end += times[stage]
+        yield {"stage": stage, "ms": f"{times[stage]:.2f}", "after": f"{end:.2f}"}
 
 
 def _named(item: "TraceItem") -> str:

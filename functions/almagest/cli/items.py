@@ -14,30 +14,53 @@ from almagest.cli.options import IdempotencyKey, ItemId, Json, examples
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.text import Text
 
     from almagest.models.caller import Caller
-    from almagest.models.search import Chunk, Item, SearchResponse
+    from almagest.models.search import Chunk, Item, Neighbours, SearchResponse, SearchResult
     from almagest.models.traces import Trace
     from almagest.runtime import Runtime
 
 FILTERS = (
-    "kind, type, tags, tags_any, project, client, deal, origin, agent_name, source_ref, title, conversation, "
-    "created_after, created_before, occurred_after, occurred_before, priority_min"
+    "kind, type, tags, tags_any, folder, folder_tree, project, client, deal, agent, origin, agent_name, "
+    "source_ref, mime_type, extension, title, metadata, conversation, tier, created_after, "
+    "created_before, updated_after, updated_before, occurred_after, occurred_before, priority_min, "
+    "priority_max, any"
 )
+# Lists of these are separated by commas; in the others, a comma is a comma.
+LISTS = (
+    "kind", "type", "tags", "tags_any", "folder", "folder_tree", "project", "client", "deal", "agent", "origin",
+    "mime_type", "extension", "tier",
+)  # fmt: skip
 CHUNK_PAGE = 200
 
 Private = Annotated[bool, typer.Option("--private", help="Only for yourself.")]
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="The question, in plain words.")],
+    query: Annotated[str | None, typer.Argument(help="The question, in plain words.")] = None,
     k: Annotated[int, typer.Option("--k", "-k", help="How many results, 1 to 100.")] = 10,
-    profile: Annotated[str, typer.Option(help="Search profile of the org.")] = "user_search",
+    profile: Annotated[str | None, typer.Option(help="Search profile of the org; user_search by default.")] = None,
     filters: Annotated[
         list[str] | None,
-        typer.Option("--filter", help=f"NAME=VALUE, repeatable; lists are separated by commas. Names: {FILTERS}."),
+        typer.Option(
+            "--filter",
+            help=f"NAME=VALUE, repeatable; lists are separated by commas, metadata and any are JSON. Names: {FILTERS}.",
+        ),
     ] = None,
     include_archived: Annotated[bool, typer.Option("--include-archived", help="Search archived items too.")] = False,
+    as_of: Annotated[
+        str | None, typer.Option(help="What was known at a time, with offset: 2026-01-31T12:00:00Z.")
+    ] = None,
+    legs: Annotated[
+        list[str] | None, typer.Option("--leg", help="Search by this alone: keyword or vector; repeatable.")
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="item, or chunk: several slices of one item may be in the answer.")
+    ] = None,
+    cursor: Annotated[
+        str | None, typer.Option(help="Go on with an earlier answer, in place of a question; it tells its cursor.")
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Tell how the answer came about.")] = False,
     why_not: Annotated[UUID | None, typer.Option(metavar="ITEM", help="Tell why an item is not in the answer.")] = None,
     as_json: Json = False,
@@ -46,15 +69,18 @@ def search(
     from almagest.models.search import SearchRequest
     from almagest.operations.search import search as operation
 
+    given = {
+        "profile": profile,
+        "filters": parse_filters(filters or []),
+        "as_of": as_of,
+        "include_archived": include_archived,
+        "legs": legs,
+        "level": level,
+        "explain": explain,
+        "why_not": why_not,
+    }
     request = build_request(
-        SearchRequest,
-        query=query,
-        k=k,
-        profile=profile,
-        filters=parse_filters(filters or []),
-        include_archived=include_archived,
-        explain=explain,
-        why_not=why_not,
+        SearchRequest, query=query, k=k, cursor=cursor, **{name: value for name, value in given.items() if value}
     )
     with open_runtime() as runtime:
         caller = current_caller(runtime)
@@ -83,8 +109,16 @@ def parse_filters(pairs: list[str]) -> dict[str, Any]:
         name, separator, value = pair.partition("=")
         if not separator:
             raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--filter")
-        fields[name] = value.split(",") if name.startswith("tags") else _number(value) if "_min" in name else value
+        fields[name] = _filter_value(name, value)
     return fields
+
+
+def _filter_value(name: str, value: str) -> Any:
+    if name in ("metadata", "any"):
+        return _json_value(value, "--filter")
+    if name.startswith("tags") or (name in LISTS and "," in value):
+        return value.split(",")
+    return _number(value) if name.startswith("priority") else value
 
 
 def _number(value: str) -> float | str:
@@ -113,10 +147,23 @@ def print_results(response: "SearchResponse") -> None:
         legs = ("hybrid", "keyword", "vector", "strength")
         scores = {leg: score for leg in legs if (score := getattr(result.scores, leg)) is not None}
         figures = "\n".join(f"{leg:9}{score:.3f}" for leg, score in scores.items())
-        text = Text.assemble((f"{result.title}\n", "bold") if result.title else "", f"{result.snippet.strip()}\n")
+        text = Text.assemble((f"{result.title}\n", "bold") if result.title else "", marked(result), "\n")
         text.append(str(result.id), style="dim")
         table.add_row(f"{result.scores.final:.3f}", f"{result.relevance}\n{figures}", text)
     output.print_table(table)
+    if response.next_cursor:
+        output.print_message(f"More: almagest search --cursor {response.next_cursor}")
+
+
+def marked(result: "SearchResult") -> "Text":
+    """The snippet of a result, with the words of the query in bold."""
+    from rich.text import Text
+
+    text = Text(result.snippet)
+    for start, end in result.marks:
+        text.stylize("bold", start, end)
+    text.rstrip()
+    return text
 
 
 def remember(
@@ -159,7 +206,7 @@ def remember(
         agent_name=agent_name,
         occurred_at=occurred_at,
         conversation=_conversation(conversation, position),
-        metadata=None if metadata is None else _json_object(metadata),
+        metadata=None if metadata is None else _json_value(metadata, "--metadata"),
     )
     with open_runtime() as runtime:
         result = write_memory(runtime, current_caller(runtime), request, new_call(idempotency_key))
@@ -178,13 +225,13 @@ def _conversation(identifier: str | None, position: int | None) -> dict[str, Any
     return None if identifier is None else {"id": identifier, "position": position}
 
 
-def _json_object(text: str) -> Any:
+def _json_value(text: str, option: str) -> Any:
     import json
 
     try:
         return json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"not JSON: {error}", param_hint="--metadata") from None
+        raise typer.BadParameter(f"not JSON: {error}", param_hint=option) from None
 
 
 def get(
@@ -192,16 +239,36 @@ def get(
     chunks: Annotated[
         bool, typer.Option("--chunks", help="The slices that search reads, in place of the item.")
     ] = False,
+    around: Annotated[
+        int | None, typer.Option(min=0, metavar="POSITION", help="The slice at this place, and those around it.")
+    ] = None,
+    neighbours: Annotated[
+        bool, typer.Option("--neighbours", help="The messages around it in its conversation, in place of the item.")
+    ] = False,
+    reach: Annotated[
+        int | None, typer.Option(min=0, max=5, help="How many on each side: 1 slice, 2 messages by default.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show an item, whole."""
-    from almagest.operations.search import get_item
+    """Show an item, whole; or slices of it, or what surrounds it."""
+    from almagest.models.search import DEFAULT_REACH
+    from almagest.operations.search import get_chunks_around, get_item, get_neighbours
 
+    if chunks + neighbours + (around is not None) > 1:
+        raise typer.BadParameter("give one of them", param_hint="--chunks, --around and --neighbours")
     with open_runtime() as runtime:
         caller = current_caller(runtime)
+        if around is not None:
+            page = get_chunks_around(runtime, caller, item, around, 1 if reach is None else reach)
+            _print_chunks(page.chunks, as_json)
+            return
         if chunks:
             slices = _all_chunks(runtime, caller, item)
             _print_chunks(slices, as_json)
+            return
+        if neighbours:
+            beside = get_neighbours(runtime, caller, item, DEFAULT_REACH if reach is None else reach)
+            _print_neighbours(beside, as_json)
             return
         found = get_item(runtime, caller, item)
     output.print_json(found) if as_json else _print_item(found)
@@ -224,6 +291,18 @@ def _print_chunks(slices: list["Chunk"], as_json: bool) -> None:
         output.print_json({"chunks": rows})
     else:
         output.print_rows(rows, ("position", "start", "end", "text"), empty="The item has no chunks yet.")
+
+
+def _print_neighbours(beside: "Neighbours", as_json: bool) -> None:
+    if as_json:
+        output.print_json(beside)
+        return
+    rows = [
+        {"": side, "position": message.conversation.position, "agent": message.agent_name, "text": message.content}
+        for side, messages in (("before", beside.before), ("after", beside.after))
+        for message in messages
+    ]
+    output.print_rows(rows, ("", "position", "agent", "text"), empty="There is nothing around it in a conversation.")
 
 
 def _print_item(item: "Item") -> None:
@@ -336,6 +415,8 @@ def register(app: typer.Typer) -> None:
             "almagest search 'why did we choose Postgres?'",
             "almagest search SID-48 -k 3 --filter type=decision --filter tags=auth,login --json",
             "almagest search 'rate limits' --explain",
+            "almagest search 'release day' --as-of 2026-01-31T12:00:00Z",
+            """almagest search deploy --filter 'any=[{"tags": ["ops"]}, {"type": "playbook"}]'""",
         )
     )(search)
     app.command(

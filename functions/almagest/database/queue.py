@@ -60,6 +60,17 @@ class Queue:
         """Note why an item could not be indexed; it is tried again later."""
         self._rows("select engine.fail_item(%s, %s, %s, %s)", (worker, item.id, item.version, reason))
 
+    def retokenise(self, before: int | None, batch: int) -> tuple[int, int | None]:
+        """Make the terms of up to `batch` chunks again that an older tokeniser made, the newest first.
+
+        Returns
+        -------
+        tuple
+            How many were made, and the `before` of the next batch; None when no more are to be found.
+        """
+        made, following = self._rows("select made, next from engine.retokenise(%s, %s)", (before, batch))[0]
+        return made, following
+
     def refresh_statistics(self) -> int:
         """Count what is too large to be counted by a search; how many partitions had changed."""
         return int(self._rows("select engine.refresh_statistics()", ())[0][0])

@@ -149,7 +149,7 @@ def _complete(path: str, method: str, operation: dict[str, Any], schemas: dict[s
     if "requestBody" in operation:
         name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         # An absent body reads as an object without fields.
-        operation["requestBody"]["required"] = bool(schemas[name].get("required"))
+        operation["requestBody"]["required"] = bool(schemas[name].keys() & {"required", "anyOf"})
 
 
 def _problem(status: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from almagest.database.queue import Queue
 from almagest.database.session import connect
 from almagest.edge.observe import logger
 from almagest.operations.index_pending import index_pending
+from almagest.operations.retokenise import retokenise
 from almagest.runtime import container
 
 
@@ -16,7 +17,12 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
     runtime = container()
     with connect(runtime.settings, autocommit=True) as connection:
         queue = Queue(connection)
-        counts = index_pending(runtime, queue, context.get_remaining_time_in_millis() / 1000)
+        counts = index_pending(runtime, queue, _seconds_left(context))
+        counts["retokenised"] = retokenise(queue, _seconds_left(context))
         counts["counted"] = queue.refresh_statistics()
     logger.info("index", extra=counts)
     return counts
+
+
+def _seconds_left(context: Any) -> float:
+    return float(context.get_remaining_time_in_millis()) / 1000

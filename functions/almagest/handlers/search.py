@@ -5,11 +5,31 @@ from typing import Annotated, Any
 from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from almagest.edge.app import App, path_id
+from almagest.models.errors import summary
+from almagest.models.fields import INT32_MAX
 from almagest.models.profiles import DescribedProfile, Profile, ProfileList, ProfileReset, ProfileWrite
-from almagest.models.search import DEFAULT_PAGE, MAX_PAGE, ChunkPage, Item, SearchRequest, SearchResponse
+from almagest.models.search import (
+    DEFAULT_PAGE,
+    DEFAULT_REACH,
+    MAX_PAGE,
+    MAX_REACH,
+    ChunkPage,
+    Item,
+    Neighbours,
+    SearchRequest,
+    SearchResponse,
+)
 from almagest.models.traces import Trace
 from almagest.operations.profiles import delete_profile, get_profile, list_profiles, put_profile
-from almagest.operations.search import get_chunks, get_item, get_trace, search
+from almagest.operations.search import (
+    get_chunks,
+    get_chunks_around,
+    get_item,
+    get_neighbours,
+    get_trace,
+    search,
+)
+from almagest.problems import Problem
 
 app = App("search")
 
@@ -33,9 +53,26 @@ def list_chunks(
     item: str,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,9}$")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
+    around: Annotated[int | None, Query(ge=0, le=INT32_MAX)] = None,
+    reach: Annotated[int | None, Query(ge=0, le=MAX_REACH)] = None,
 ) -> ChunkPage:
-    """In their order; give `next_cursor` as `cursor` to get the next page."""
+    """In their order; give `next_cursor` as `cursor` to get the next page.
+
+    With `around`, the chunk at this position with `reach` others on each side (1 where it is left out).
+    """
+    if around is not None:
+        if cursor is not None:
+            raise _invalid("cursor", "must not be given with around")
+        return get_chunks_around(app.runtime, app.caller, path_id(item), around, 1 if reach is None else reach)
+    if reach is not None:
+        raise _invalid("reach", "must not be given without around")
     return get_chunks(app.runtime, app.caller, path_id(item), cursor, limit)
+
+
+@app.get("/v1/search/items/<item>/neighbours", summary="Get the messages around an item", operation_id="get_neighbours")
+def list_neighbours(item: str, reach: Annotated[int, Query(ge=0, le=MAX_REACH)] = DEFAULT_REACH) -> Neighbours:
+    """Whole, so many on each side: of the item's conversation, and seen by the same people as the item."""
+    return get_neighbours(app.runtime, app.caller, path_id(item), reach)
 
 
 @app.get("/v1/search/traces/<trace>", summary="Get a trace", operation_id="get_trace")
@@ -69,6 +106,11 @@ def put_one_profile(name: str, request: ProfileWrite) -> Profile:
 def delete_one_profile(name: str) -> ProfileReset:
     """Back to what is built in; one that is not built in is gone. For owners and admins."""
     return delete_profile(app.runtime, app.caller, name)
+
+
+def _invalid(field: str, message: str) -> Problem:
+    errors = [{"field": field, "message": message}]
+    return Problem(422, "invalid", summary(errors), errors=errors)
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

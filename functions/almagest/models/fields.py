@@ -10,6 +10,7 @@ MAX_CONTENT = 1_000_000
 MAX_QUERY = 100_000
 MAX_METADATA_BYTES = 64_000
 MAX_METADATA_DEPTH = 20
+MAX_METADATA_FILTER_BYTES = 8_000
 INT32_MAX = 2**31 - 1
 
 
@@ -54,16 +55,19 @@ def _parse_timestamp(text: str) -> datetime:
         raise ValueError("must be a date and time between the years 1 and 9999, such as 2026-01-31T12:00:00Z") from None
 
 
-def _metadata(value: dict[str, Any]) -> dict[str, Any]:
-    if _depth(value) > MAX_METADATA_DEPTH:
-        raise ValueError(f"must not be nested deeper than {MAX_METADATA_DEPTH} levels")
-    try:
-        size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode())
-    except (TypeError, ValueError):
-        raise ValueError("must hold JSON values only, and numbers that are finite") from None
-    if size > MAX_METADATA_BYTES:
-        raise ValueError(f"must not be larger than {MAX_METADATA_BYTES} bytes as JSON")
-    return value
+def _json_at_most(limit: int) -> AfterValidator:
+    def check(value: dict[str, Any]) -> dict[str, Any]:
+        if _depth(value) > MAX_METADATA_DEPTH:
+            raise ValueError(f"must not be nested deeper than {MAX_METADATA_DEPTH} levels")
+        try:
+            size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode())
+        except (TypeError, ValueError):
+            raise ValueError("must hold JSON values only, and numbers that are finite") from None
+        if size > limit:
+            raise ValueError(f"must not be larger than {limit} bytes as JSON")
+        return value
+
+    return AfterValidator(check)
 
 
 def _depth(value: Any) -> int:
@@ -93,6 +97,14 @@ def _unique(values: list[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
+def _lower(text: str) -> str:
+    return text.lower()
+
+
+def _without_dot(text: str) -> str:
+    return text.removeprefix(".")
+
+
 Content = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CONTENT), AfterValidator(_not_blank)]
 Query = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY), AfterValidator(_not_blank)]
 Title = Annotated[str, AfterValidator(one_line), Field(max_length=500), AfterValidator(_none_if_empty)]
@@ -110,7 +122,15 @@ Reference = Annotated[
 References = Annotated[list[Reference], Field(max_length=50)]
 Slugs = Annotated[list[Slug], Field(max_length=50)]
 Names = Annotated[list[Name], Field(max_length=50)]
-Metadata = Annotated[dict[str, Any], AfterValidator(_metadata)]
+Metadata = Annotated[dict[str, Any], _json_at_most(MAX_METADATA_BYTES)]
+MetadataFilter = Annotated[dict[str, Any], _json_at_most(MAX_METADATA_FILTER_BYTES)]
+MimeType = Annotated[str, StringConstraints(pattern=r"^[!-.0-~]{1,100}/[!-.0-~]{1,100}$"), AfterValidator(_lower)]
+Extension = Annotated[
+    str,
+    StringConstraints(pattern=r"^\.?[^\s./\\][^\s/\\]{0,30}$"),
+    AfterValidator(_lower),
+    AfterValidator(_without_dot),
+]
 Timestamp = Annotated[datetime, BeforeValidator(_timestamp)]
 Fraction = Annotated[StrictFloat, Field(ge=0, le=1), AfterValidator(_rounded)]
 Position = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]

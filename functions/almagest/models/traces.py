@@ -19,7 +19,11 @@ class TraceItem(Result):
 class TraceCandidate(TraceItem):
     """An item that could have been in the answer, with its scores; null where a leg did not score it."""
 
+    chunk: int | None = Field(None, description="Its best chunk, by number.")
     keyword: float | None = None
+    matched: float | None = Field(
+        None, description="Share of the query's words, by how rare they are, that stand there."
+    )
     vector: float | None = None
     metadata: float | None = None
     boosts: dict[str, float] | None = Field(None, description="What each boost added to the fused score.")
@@ -27,6 +31,7 @@ class TraceCandidate(TraceItem):
     relevance: Relevance | None = None
     strength: float | None = None
     final: float | None = None
+    rank: int | None = Field(None, description="Its place by score; null where it fell out.")
     cut: str | None = Field(None, description="Why it fell out; null where it went on to be ranked.")
 
 
@@ -46,9 +51,11 @@ class Trace(Result):
     knobs: dict[str, Any] = Field(default_factory=dict, description="Those that counted: weights, floor, thresholds …")
     legs: dict[str, Any] = Field(default_factory=dict, description="What each leg sent.")
     exact: bool | None = Field(None, description="Whether the keyword leg is proved to have missed nothing.")
-    stages_ms: dict[str, float] = Field(default_factory=dict, description="When each stage ended, from the start.")
+    stages_ms: dict[str, float] = Field(default_factory=dict, description="How long each stage took, in milliseconds.")
     found: int = Field(description="How many candidates there were.")
-    candidates: list[TraceCandidate] = Field(description="The best of them, 30 to 100.")
-    mmr: list[dict[str, Any]] = Field(description="What diversification decided.")
+    candidates: list[TraceCandidate] = Field(description="The best of them, 100 at the most: the answer first.")
+    mmr: list[dict[str, Any]] = Field(
+        description="Of each pick in turn: its rank by score, and how similar it is to those before."
+    )
     results: list[TraceItem]
     hidden: int = Field(description="Items that are left out, since the caller may not see them any more.")

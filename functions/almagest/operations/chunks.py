@@ -2,10 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from almagest.operations.vectors import passage_text, passages
+from almagest.operations.vectors import passages
 from almagest.runtime import Runtime
+
+if TYPE_CHECKING:
+    from almagest.embedding.embedder import Embedder
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A chunk on its way to the database.
+
+    Attributes
+    ----------
+    row
+        Its `{position, start, end, text, heading_path}`.
+    passage
+        What is embedded of it.
+    """
+
+    row: dict[str, Any]
+    passage: str
 
 
 @dataclass(frozen=True)
@@ -15,7 +34,7 @@ class Chunked:
     Attributes
     ----------
     chunks
-        For each text, its chunks `{position, start, end, text, embedding}`.
+        For each text, its chunks `{position, start, end, text, heading_path, embedding}`.
     model
         Label of the model, or None where there are no vectors.
     deferred
@@ -29,17 +48,30 @@ class Chunked:
 
 def chunk_all(runtime: Runtime, texts: Sequence[tuple[str | None, str]]) -> Chunked:
     """Chunk texts, each with its title, and embed the chunks."""
-    from almagest.ingestion.chunk import chunk
-
-    slices = [(title, chunk(text)) for title, text in texts]
-    to_embed = [passage_text(title, piece.text) for title, pieces in slices for piece in pieces]
-    vectors = passages(runtime, to_embed)
+    slices = [cut(runtime.embedder, title, text) for title, text in texts]
+    vectors = passages(runtime, [piece.passage for pieces in slices for piece in pieces])
     literals = iter(vectors.literals)
-    chunks = [
-        [
-            {"position": p.position, "start": p.start, "end": p.end, "text": p.text, "embedding": next(literals)}
-            for p in pieces
-        ]
-        for _, pieces in slices
-    ]
+    chunks = [[{**piece.row, "embedding": next(literals)} for piece in pieces] for pieces in slices]
     return Chunked(chunks, vectors.model, vectors.deferred)
+
+
+def cut(embedder: "Embedder", title: str | None, text: str) -> list[Slice]:
+    """Chunk a text so that the model reads each chunk whole; whoever chunks does it by this function.
+
+    Without an embedder the chunks are as long as their characters allow, and the index function makes them anew
+    together with their vectors.
+    """
+    from almagest.embedding.model import EmbeddingUnavailable
+    from almagest.ingestion.chunk import chunk, passage_text
+
+    try:
+        chunks = chunk(text, title, embedder)
+    except EmbeddingUnavailable:
+        chunks = chunk(text, title)
+    return [
+        Slice(
+            {"position": c.position, "start": c.start, "end": c.end, "text": c.text, "heading_path": c.heading_path},
+            passage_text(title, c.heading_path, c.text),
+        )
+        for c in chunks
+    ]

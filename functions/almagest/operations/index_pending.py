@@ -10,8 +10,7 @@ from typing import Any
 from almagest import deadline
 from almagest.database.queue import Disconnected, Leased, Queue
 from almagest.embedding.embedder import EmbeddingUnavailable, to_literal
-from almagest.ingestion.chunk import chunk
-from almagest.operations.vectors import passage_text
+from almagest.operations.chunks import cut
 from almagest.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -85,15 +84,12 @@ def _index(runtime: Runtime, queue: Queue, worker: str, item: Leased) -> str:
 
 
 def _embedded(runtime: Runtime, queue: Queue, worker: str, item: Leased) -> list[dict[str, Any]]:
-    pieces = chunk(item.content)
+    pieces = cut(runtime.embedder, item.title, item.content)
     rows: list[dict[str, Any]] = []
     for start in range(0, len(pieces), STRIDE):
         if start and not queue.renew(worker, item.id, LEASE_SECONDS):
             raise _LeaseLost
         stride = pieces[start : start + STRIDE]
-        vectors = runtime.embedder.embed_passages([passage_text(item.title, piece.text) for piece in stride])
-        rows += [
-            {"position": p.position, "start": p.start, "end": p.end, "text": p.text, "embedding": to_literal(vector)}
-            for p, vector in zip(stride, vectors, strict=True)
-        ]
+        vectors = runtime.embedder.embed_passages([piece.passage for piece in stride])
+        rows += [{**piece.row, "embedding": to_literal(vector)} for piece, vector in zip(stride, vectors, strict=True)]
     return rows

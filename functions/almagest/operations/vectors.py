@@ -62,8 +62,3 @@ def passages(runtime: Runtime, texts: Sequence[str]) -> Vectors:
         return Vectors(literals + [None] * missing, runtime.embedder.model, deferred=missing > 0)
     except EmbeddingUnavailable:
         return Vectors([None] * len(texts), None, deferred=False)
-
-
-def passage_text(title: str | None, text: str) -> str:
-    """What is embedded of a chunk: its item's title says what the slice is about."""
-    return f"{title}\n{text}" if title else text

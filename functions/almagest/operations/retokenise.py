@@ -1,0 +1,29 @@
+"""Making terms again that an older tokeniser made, batch by batch, while searches go on with the old ones."""
+
+from almagest import deadline
+from almagest.database.queue import Queue
+
+# Chunks a transaction: a fifth of a second of work.
+BATCH = 200
+# Left for what comes after it.
+RESERVE_SECONDS = 5.0
+# Of one run: what is written meanwhile waits for its vectors until the run is over, and old terms can wait longer.
+MOST_SECONDS = 60.0
+
+
+def retokenise(queue: Queue, seconds: float) -> int:
+    """Make terms again until all are of this version, or until the time is over; returns of how many chunks.
+
+    Raises
+    ------
+    Disconnected
+        When the database goes away; what was made stays.
+    """
+    made, before = 0, None
+    with deadline.limit(min(seconds, MOST_SECONDS + RESERVE_SECONDS)):
+        while deadline.remaining(float("inf")) > RESERVE_SECONDS:
+            of_batch, before = queue.retokenise(before, BATCH)
+            made += of_batch
+            if before is None:
+                break
+    return made
