@@ -404,6 +404,16 @@ def test_the_only_item_of_an_org_is_found_by_its_word(server: Server, org: Org) 
         assert set(ids(search(server, org.owner, "zebra"))) == set(items)
 
 
+@pytest.mark.parametrize("size", [1, 2, 6, 40])
+@pytest.mark.parametrize("vector", [None, one_hot(1)])
+def test_a_floor_means_the_same_in_a_small_org(server: Server, org: Org, size: int, vector: Any) -> None:
+    """What holds all that was asked for is found, however little BM25 says of a word that every text has."""
+    profile(server, org.id, "user_search", fused_floor=0.1)
+    items = [write_one(server, org.owner, f"zebra number n{number}x", one_hot(50 + number)) for number in range(size)]
+    assert set(ids(search(server, org.owner, "zebra", vector, k=100))) == set(items)
+    assert ids(search(server, org.owner, "zebra among so many other things that nobody has ever written", vector)) == []
+
+
 # One result an item
 
 
@@ -593,7 +603,7 @@ def test_an_identifier_that_was_asked_for_counts_more(server: Server, org: Org) 
 
 def test_words_alone_are_capped_unless_one_is_an_identifier_that_was_asked_for(server: Server, org: Org) -> None:
     """Below the vector threshold."""
-    profile(server, org.id, "user_search", keyword_only_cap=0.01, identifier_boost=0)
+    profile(server, org.id, "user_search", keyword_only_cap=0.01, identifier_boost=0, fused_floor=0)
     holding = write_one(server, org.owner, "SID-48 herd", one_hot(50))
     beside = write_one(server, org.owner, "sid herd 48", one_hot(50))
     alike = write_one(server, org.owner, "herd", tilted(1, 0.9))
@@ -691,6 +701,16 @@ def test_strength_weighs_within_its_range(server: Server, org: Org) -> None:
         found = scores(answer)[item]
         assert found["strength"] == pytest.approx(strength, abs=1e-3)
         assert found["final"] == pytest.approx(0.6 + 0.4 * strength, abs=1e-3)
+
+
+def test_the_range_of_strength_has_two_ends(server: Server, org: Org) -> None:
+    profile(server, org.id, "user_search", strength_low=0.2, strength_high=0.7)
+    items = {strength: org.item(f"zebra n{strength}x", one_hot(1)) for strength in (0.05, 0.5, 1.0)}
+    for strength, item in items.items():
+        server.rows("update almagest.strength_signals set starting_strength = %s where item_id = %s", *(strength, item))
+    found = scores(search(server, org.owner, None, one_hot(1)))
+    for strength, item in items.items():
+        assert found[item]["final"] == pytest.approx(0.2 + 0.5 * strength, abs=1e-3)
 
 
 def test_strength_has_floors(server: Server, org: Org) -> None:
@@ -966,7 +986,7 @@ def test_a_search_leaves_a_trace(server: Server, org: Org) -> None:
 
 def test_a_trace_has_candidates_in_their_final_order(server: Server, org: Org) -> None:
     """What was picked, in turn; the others by score; then what was cut, and why."""
-    profile(server, org.id, "user_search", mmr_lambda=0.3, fused_floor=0.1, strength_low=1)
+    profile(server, org.id, "user_search", mmr_lambda=0.3, fused_floor=0.25, strength_low=1)
     first = write_one(server, org.owner, "zebra zebra", one_hot(1))
     like_it = write_one(server, org.owner, "zebra zebra n1", tilted(1, 0.99))
     unlike_it = write_one(server, org.owner, "zebra herd n2", tilted(1, 0.5))
