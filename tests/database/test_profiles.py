@@ -54,7 +54,8 @@ def test_every_knob_is_defined_and_has_a_built_in_value(shared: Server) -> None:
     assert set(defined) >= {
         "keyword_weight", "vector_weight", "metadata_weight", "keyword_scale", "length_normalisation",
         "message_length_normalisation", "message_keyword_scale", "vector_threshold", "fused_floor", "keyword_only_cap",
-        "high", "standard", "strength_low", "strength_high", "mmr_lambda", "neighbour_previous", "neighbour_next", "neighbour_two_away",
+        "high", "standard", "strength_low", "strength_high", "mmr_lambda", "neighbour_previous", "neighbour_next",
+        "neighbour_two_away",
         "author_boost", "date_boost", "conversation_boost", "question_turn_share", "when_boost", "candidates", "fusion",
         "exhaustive",
     }  # fmt: skip
