@@ -252,7 +252,7 @@ def test_a_small_org_is_compared_exactly(crowd: Crowd) -> None:
     server, small = crowd.server, crowd.small
     server.rows(
         "insert into almagest.search_profiles (org_id, name, knobs) values (%s, 'user_search', %s)",
-        *(small.id, Jsonb({"vector_threshold": 0, "mmr_lambda": 1})),
+        *(small.id, Jsonb({"vector_threshold": 0, "fused_floor": 0, "mmr_lambda": 1})),
     )
     for _ in range(5):
         vector = _vector()

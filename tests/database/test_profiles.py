@@ -54,7 +54,8 @@ def test_every_knob_is_defined_and_has_a_built_in_value(shared: Server) -> None:
     assert set(defined) >= {
         "keyword_weight", "vector_weight", "metadata_weight", "keyword_scale", "length_normalisation",
         "message_length_normalisation", "message_keyword_scale", "vector_threshold", "fused_floor", "keyword_only_cap",
-        "high", "standard", "strength_low", "mmr_lambda", "neighbour_previous", "neighbour_next", "neighbour_two_away",
+        "high", "standard", "strength_low", "strength_high", "mmr_lambda", "neighbour_previous", "neighbour_next",
+        "neighbour_two_away",
         "author_boost", "date_boost", "conversation_boost", "question_turn_share", "when_boost", "candidates", "fusion",
         "exhaustive",
     }  # fmt: skip
@@ -179,6 +180,8 @@ FRACTION = "must be a number from 0 to 1"
         ({"modes": {"lexical": {"low": 1}}}, {"modes.lexical.low": "unknown knob"}),
         ({"modes": {"lexical": {"modes": {}}}}, {"modes.lexical.modes": "unknown knob"}),
         ({"modes": {"vector": {"standard": 0.99}}}, {"modes.vector.standard": "must be less than high"}),
+        ({"strength_low": 0.6, "strength_high": 0.5}, {"strength_low": "must not be more than strength_high"}),
+        ({"strength_high": 0.1}, {"strength_low": "must not be more than strength_high"}),
         (
             {"modes": {"lexical": {"keyword_weight": 0, "vector_weight": 0}}},
             {"modes.lexical.keyword_weight": "must not be 0 where vector_weight and"},

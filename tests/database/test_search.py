@@ -693,6 +693,16 @@ def test_strength_weighs_within_its_range(server: Server, org: Org) -> None:
         assert found["final"] == pytest.approx(0.6 + 0.4 * strength, abs=1e-3)
 
 
+def test_the_range_of_strength_has_two_ends(server: Server, org: Org) -> None:
+    profile(server, org.id, "user_search", strength_low=0.2, strength_high=0.7)
+    items = {strength: org.item(f"zebra n{strength}x", one_hot(1)) for strength in (0.05, 0.5, 1.0)}
+    for strength, item in items.items():
+        server.rows("update almagest.strength_signals set starting_strength = %s where item_id = %s", *(strength, item))
+    found = scores(search(server, org.owner, None, one_hot(1)))
+    for strength, item in items.items():
+        assert found[item]["final"] == pytest.approx(0.2 + 0.5 * strength, abs=1e-3)
+
+
 def test_strength_has_floors(server: Server, org: Org) -> None:
     server.rows("insert into almagest.item_types (org_id, name, strength_floor) values (%s, 'law', 0.9)", org.id)
     items = {
