@@ -60,11 +60,13 @@ returns void language sql as $$
 $$;
 
 -- Puts an item's chunks aside after an edit, for searches of the time before: in state replaced, which no everyday
--- search asks for, and in a sequence of their own, so that they are nobody's neighbours.
+-- search asks for. A message has a sequence of its own then, so that it is nobody's neighbour.
 create or replace function engine.retire_chunks(old almagest.items)
 returns void language sql as $$
     update almagest.lexical as l
-    set state = 'replaced', sequence = md5((old).id::text || '/' || (old).version)::uuid
+    set state = 'replaced', sequence = case
+        when l.sequence = l.item_id then l.item_id else md5((old).id::text || '/' || (old).version)::uuid
+    end
     where l.item_id = (old).id and l.state <> 'replaced';
     update almagest.embeddings as e set state = 'replaced' where e.item_id = (old).id and e.state <> 'replaced';
 $$;

@@ -14,6 +14,10 @@ returns text language sql immutable parallel safe as $$
     select '''' || replace(replace(left(org::text, 8) || ':' || term, '\', '\\'), '''', '''''') || ''''
 $$;
 
+-- Up to how many rows a search counts itself.
+create or replace function engine.most_counted()
+returns int language sql immutable parallel safe as $$ select 20000 $$;
+
 -- Size of what the caller may search, and how many of its chunks hold each term. Orgs of more than 5,000 chunks have
 -- statistics of their scopes and frequent terms; all else is counted here, up to 20,000 rows, over what the caller
 -- sees, so that a hidden row's words do not show in a score.
@@ -23,7 +27,7 @@ returns engine.query_terms language plpgsql stable
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
     q engine.query_terms;
-    most constant int := 20001;
+    most constant int := engine.most_counted();
     known_documents bigint;
     known_length bigint;
     -- a word with a hyphen is a word, and a number of two digits says nothing
@@ -68,11 +72,16 @@ begin
             (
                 select count(*)
                 from (
-                    select l.* from almagest.lexical as l
-                    where almagest.org_terms(l.org_id, l.terms) @@ engine.org_term((c).org_id, u.term)::tsquery
-                    limit most -- and by this index alone
-                ) as l
-                where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
+                    select
+                    from (
+                        select l.* from almagest.lexical as l
+                        where almagest.org_terms(l.org_id, l.terms) @@ engine.org_term((c).org_id, u.term)::tsquery
+                        offset 0 -- by this index alone
+                    ) as l
+                    where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids)
+                        and l.state = any(states)
+                    limit most
+                ) as held
             )
         )::float8 as documents
         from unnest(terms) as u (term)

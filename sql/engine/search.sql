@@ -52,7 +52,7 @@ begin
     return case
         when query is null then coalesce(embedding_reason, 'no_embedding')
         when model is null then 'no_vectors_of_this_model'
-        when size > 5000 and not engine.has_index('almagest.embeddings', format('hnsw%%WHERE (model_id = %s)', model))
+        when size > engine.few_chunks() and not engine.has_index('almagest.embeddings', format('hnsw%%WHERE (model_id = %s)', model))
             then 'vector_index_missing'
         when has_items and not exists (
             select from almagest.embeddings as e where e.org_id = (c).org_id and e.model_id = model
@@ -116,9 +116,10 @@ begin
         legs := '{keyword,vector}';
     end if;
     -- The index scan goes on until enough rows have passed the filters; workers and compilation take longer to start
-    -- than any of this takes.
-    perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '60', true),
-        set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true);
+    -- than any of this takes; and what the word index finds must fit, row by row, or whole pages would be looked through.
+    perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '200', true),
+        set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true),
+        set_config('work_mem', '64MB', true);
     if filters <> '{}' or as_of is not null then
         within := engine.matching_chunks(c, states, filters, as_of);
         -- within tells which of these were active then

@@ -47,6 +47,11 @@ begin
 end
 $$;
 
+-- Up to how many chunks are compared one by one. Among more, the index is quicker; among fewer it has to pass over the
+-- rows of others, and finds less: of an org of 20,000 chunks among a million, nine of ten.
+create or replace function engine.few_chunks()
+returns int language sql immutable parallel safe as $$ select 25000 $$;
+
 -- The nearest chunks that the caller may see, as distances of cosine.
 --   within  only these chunks, or null for all
 --   few     whether they are compared one by one, which misses nothing; otherwise the index scan goes on until enough
@@ -92,8 +97,7 @@ $$;
 -- within      only these chunks, or null for all
 -- by_chunk    whether an item may come by several of its chunks; a text comes once, the caller's own before a shared
 --             one
--- size        how many chunks the caller may search, about: up to 5,000 are compared one by one, which takes less time
---             than the index, which has to pass over the rows of others
+-- size        how many chunks the caller may search, about
 -- threshold   weakest similarity that enters, 0..1
 -- Returns the nearest chunks that the caller may see: similarity 0..1, higher is better.
 create or replace function engine.vector_leg(
@@ -104,7 +108,7 @@ returns table (chunk_id bigint, similarity float8)
 language plpgsql stable set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
-    few boolean := least(cardinality(within), size) <= 5000;
+    few boolean := least(cardinality(within), size) <= engine.few_chunks();
     depth int := candidates;
     chunk_ids bigint[];
     distances float8[];

@@ -18,8 +18,8 @@ begin
         i := null;
     end if;
     return jsonb_build_object('item', item) || coalesce(
-        engine.why_not_searched(c, i, states, filters, within),
         engine.why_not_chosen(i, knobs, k, candidates),
+        engine.why_not_searched(c, i, states, filters, within),
         engine.why_not_twin(i, candidates),
         engine.why_not_found(i, mode, knobs, q, query, model)
     );
@@ -132,7 +132,8 @@ declare
         select t.term
         from unnest((q).terms, (q).queries) as t (term, query)
         where mode <> 'vector' and exists (
-            select from almagest.lexical as l where l.item_id = i.id and l.terms @@ t.query
+            select from almagest.lexical as l
+            where l.item_id = i.id and l.state <> 'replaced' and l.terms @@ t.query
         )
     );
     similarity float8 := (

@@ -9,7 +9,8 @@ from tests.bench.queries import Query
 DEPTH, PICKS = 50, 10
 
 _SETTINGS = (
-    "select set_config('hnsw.ef_search', '60', false), set_config('hnsw.iterative_scan', 'relaxed_order', false)"
+    "select set_config('hnsw.ef_search', '60', false), set_config('hnsw.iterative_scan', 'relaxed_order', false),"
+    " set_config('work_mem', '64MB', false)"
 )
 
 _WORDS = "select count(*) from almagest.lexical as l where {indexed} @@ %(indexed_words)s::tsquery"

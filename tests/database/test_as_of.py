@@ -320,3 +320,15 @@ def test_a_trace_tells_the_time_that_was_asked_for(server: Server, org: Org) -> 
     write_one(server, org.owner, "zebra")
     search(server, org.owner, "zebra", as_of="2026-01-31T12:00:00Z")
     assert server.value("select trace ->> 'as_of' from almagest.retrievals") == "2026-01-31T12:00:00Z"
+
+
+def test_an_edit_changes_nothing_of_how_the_text_of_before_is_scored(server: Server, org: Org) -> None:
+    item = write_one(server, org.owner, "Ticket ZKV-8801 broke the parsnip scheduler.", one_hot(1))
+    for number in range(20):
+        write_one(server, org.owner, f"ZKV 8801 is spaced in note{number}x")
+    before = clock(server)
+    [first, *_] = ask(server, org.owner, "ZKV-8801", None)
+    edit(server, org.owner, item, 1, content="Something else altogether.")
+    [then, *_] = ask(server, org.owner, "ZKV-8801", before)
+    assert (first["id"], then["id"]) == (item, item)
+    assert then["scores"]["keyword"] == pytest.approx(first["scores"]["keyword"], abs=0.02)

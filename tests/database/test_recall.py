@@ -144,7 +144,7 @@ def test_vectors_are_read_by_the_index_that_fits(country: Country, org: str, nam
     assert scans, "no plan reads vectors"
     assert "embeddings" not in scans
     if name == "none":
-        assert ("embeddings_vector_1" in scans) == (SIZES[org] > 5000)
+        assert ("embeddings_vector_1" in scans) == (SIZES[org] > 25_000)
     if SIZES[org] <= 1000 or name == "tag rare":
         assert "embeddings_vector_1" not in scans
     for plan in found:

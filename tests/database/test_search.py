@@ -138,9 +138,9 @@ class Broken:
         self.server.rows(f"{head} AS $function$ begin raise exception 'zebra'; end $function$")
 
     def grow(self) -> None:
-        """Make the org one of more than 5,000 chunks, as far as its statistics say."""
+        """Make the org one of more than 25,000 chunks, as far as its statistics say."""
         self.server.rows(
-            "insert into almagest.partition_statistics (org_id, documents, total_length) values (%s, 6000, 60000)",
+            "insert into almagest.partition_statistics (org_id, documents, total_length) values (%s, 30000, 300000)",
             self.org.id,
         )
 

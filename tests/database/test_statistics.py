@@ -1,6 +1,7 @@
 """Statistics of large partitions: what counting gives, of each scope by itself, made again when it ages."""
 
-from tests.database.support import Org, Server, search, write_one
+from tests.database.support import Org, Server, ids, search, serve, write_one
+from tests.support import Database
 
 
 def refresh(server: Server, size: int = 4, frequent: int = 2) -> int:
@@ -65,3 +66,14 @@ def test_what_has_become_small_has_none(server: Server, org: Org) -> None:
     assert refresh(server, size=100) == 0
     assert server.value("select count(*) from almagest.partition_statistics") == 0
     assert server.value("select count(*) from almagest.term_statistics") == 0
+
+
+def test_rows_that_are_hidden_do_not_use_up_what_is_counted(database: Database) -> None:
+    with serve(database) as own:
+        own.rows("create or replace function engine.most_counted() returns int language sql immutable as 'select 3'")
+        org = Org(own, "crowded")
+        for number in range(5):
+            write_one(own, org.owner, f"a gargoyle, number{number}x", private=True)
+        ben = org.member()
+        mine = write_one(own, ben, "my gargoyle", private=True)
+        assert ids(search(own, ben, "gargoyle")) == [mine]
