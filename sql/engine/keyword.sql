@@ -91,12 +91,6 @@ begin
 end
 $$;
 
--- Which rows of almagest.lexical (as l) take part, as SQL for execute … using c, states, within.
-create or replace function engine.lexical_scope()
-returns text language sql immutable parallel safe as $$
-    select 'engine.visible($1, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any($2)'
-$$;
-
 -- Terms of the word index -> the text of a tsquery for rows that hold at least one of them, or two.
 create or replace function engine.at_least(wanted int, org_terms text[])
 returns text language sql immutable parallel safe as $$
@@ -114,10 +108,10 @@ $$;
 --   rows    about how many the condition may let through
 --   bound   the highest BM25 score that a row beside the condition can have; null where every match is read, and
 --           infinity where rows are cut off
--- The rarest terms are looked up by themselves, as long as they stand in 1,000 rows together, or in a
--- tenth of the budget. Of the others, a row has to
--- hold two (the rarer one, and any of the more frequent), or three where those would be too many: a row with one common
--- term alone, or a few of the most common, scores less than the bound. Where even these are too many, rows are cut off.
+-- The rarest terms are looked up by themselves, as long as they stand in 1,000 rows together, or in a tenth of the
+-- budget. Of the others, a row has to hold two (the rarer one, and any of the more frequent), or three where those
+-- would be too many: a row with one common term alone, or a few of the most common, scores less than the bound. Where
+-- even these are too many, rows are cut off.
 create or replace function engine.rows_to_read(
     org uuid, q engine.query_terms, rows float8, out query text, out bound float8
 )
@@ -236,13 +230,14 @@ begin
             ' select distinct on (%s) * from ('
             ' select d.*, count(*) over () as looked_at from (select r.*, %s as score from ('
             ' select l.chunk_id, l.item_id, l.user_id, coalesce(l.text_hash, l.chunk_id) as text_hash, %s as k, %s'
-            ' from (%s) as l where %s and %s offset 0) as r'
+            ' from (%s) as l where engine.visible($1, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids)'
+            ' and l.state = any($2) and %s offset 0) as r'
             ' order by score desc, chunk_id desc limit %s) as d) as deep'
             ' where score > 0 order by %s, score desc, chunk_id desc) as first_of_item'
             ' order by text_hash, score desc, user_id nulls last, chunk_id desc) as first_of_text'
             ' order by score desc, chunk_id desc limit %s) as best',
             one_each, engine.score_expression((q).idfs), engine.length_expression(q, knobs),
-            engine.rank_columns((q).queries), reading, engine.lexical_scope(),
+            engine.rank_columns((q).queries), reading,
             case when within is not null then 'l.chunk_id = any($3)' else 'true' end, depth, one_each, pool
         ) into chunk_ids, scores, looked_at using c, states, within;
         exit when cardinality(chunk_ids) = pool or looked_at < depth or looked_at is null;

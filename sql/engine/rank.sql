@@ -44,9 +44,8 @@ $$;
 -- by_chunk        whether an item may come by several of its chunks
 -- shortlist       how many are boosted and weighed, the best of the legs alone
 -- Returns how many candidates there were, and the shortlist, best first; those that fall out say why in cut: floor, or
--- duplicate where a better one has the same text. What it
--- reads it reads by primary key, so one plan serves all calls, in the order in which the joins are written; to plan it
--- anew would take longer than to run it.
+-- duplicate where a better one has the same text. What it reads it reads by primary key, so one plan serves all calls,
+-- in the order in which the joins are written; to plan it anew would take longer than to run it.
 create or replace function engine.rank(
     c engine.caller, asked text, terms text[], q engine.query_terms, query @extschema:vector@.halfvec, model smallint,
     mode text, states text[], seeds bigint[], seed_scores float8[], within bigint[], by_chunk boolean, knobs jsonb,

@@ -153,19 +153,7 @@ def test_vectors_are_read_by_the_index_that_fits(country: Country, org: str, nam
             assert not re.search(r"Join|Nested Loop|WindowAgg", plan)
 
 
-ALL_ITEMS_FILTERED = pytest.mark.xfail(
-    strict=True, reason="A filter looks at every item of the org, however few have the tag."
-)
-
-
-@pytest.mark.parametrize(
-    ("org", "filters"),
-    [
-        pytest.param(org, filters, marks=ALL_ITEMS_FILTERED if (org, bool(filters)) == ("rest", True) else ())
-        for org in SIZES
-        for filters in ({}, {"tags": ["rare"]})
-    ],
-)
+@pytest.mark.parametrize(("org", "filters"), [(org, filters) for org in SIZES for filters in ({}, {"tags": ["rare"]})])
 def test_no_table_is_read_whole(country: Country, org: str, filters: dict[str, Any]) -> None:
     """In no statement of a search that both legs answer, neither in sequence nor by an index that leads to it all."""
     asked = f"{words(2000)[900]} {words(2000)[3]}"
