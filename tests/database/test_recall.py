@@ -99,6 +99,7 @@ def country(cluster: Postgres, template_database: Database) -> Iterator[Country]
         start = time.perf_counter()
         fill(server, *rows.values())
         server.rows("vacuum analyze")
+        server.rows("select engine.refresh_statistics()")  # as the index job does after a load
         for each in rows.values():
             knobs = {"vector_threshold": 0, "mmr_lambda": 1, "strength_low": 1}
             server.call("put_profile", each.org.owner, {"name": "by_meaning", "knobs": knobs})
