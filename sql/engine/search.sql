@@ -72,15 +72,95 @@ begin
 end
 $$;
 
+-- Runs the legs that answer, and where one fails, those that are left.
+--   legs, words_gone, vectors_gone   see engine.search_mode
+--   profile_knobs                    of all modes; knobs: of the mode that it came to
+--   stages                           see engine.stage
+-- keyword_ids is null where that leg did not run, vector_ids and substring_ids likewise; exact see engine.keyword_leg.
+create or replace function engine.run_legs(
+    c engine.caller, legs text[], words_gone text, vectors_gone text, asked text, q engine.query_terms,
+    vector @extschema:vector@.halfvec, model smallint, states text[], within bigint[], by_chunk boolean, k int,
+    profile_knobs jsonb, started timestamptz, inout stages jsonb,
+    out mode text, out reason text, out knobs jsonb, out keyword_ids bigint[], out exact boolean,
+    out vector_ids bigint[], out substring_ids bigint[], out substring_scores float8[]
+)
+language plpgsql stable as $$
+declare
+    pool int;
+begin
+    loop
+        select m.mode, m.reason into mode, reason from engine.search_mode(legs, words_gone, vectors_gone) as m;
+        knobs := engine.mode_knobs(profile_knobs, mode);
+        pool := greatest((knobs ->> 'candidates')::int, 2 * k);
+        if mode in ('hybrid', 'lexical') and keyword_ids is null then
+            begin
+                select coalesce(l.chunk_ids, '{}'), l.exact into keyword_ids, exact
+                from engine.keyword_leg(c, q, states, within, by_chunk, knobs, pool, k) as l;
+            exception when others then
+                raise warning 'the keyword leg failed: %', sqlstate; -- the message may quote content
+                words_gone := 'keyword_leg_failed';
+                continue;
+            end;
+            stages := engine.stage(stages, 'keyword', started);
+        end if;
+        if mode in ('hybrid', 'vector') and vector_ids is null then
+            begin
+                vector_ids := array(
+                    select v.chunk_id
+                    from engine.vector_leg(
+                        c, vector, model, states, within, by_chunk, (q).size, (knobs ->> 'vector_threshold')::float8,
+                        pool
+                    ) as v
+                );
+            exception when others then
+                raise warning 'the vector leg failed: %', sqlstate;
+                vectors_gone := 'vector_leg_failed';
+                continue;
+            end;
+            stages := engine.stage(stages, 'vector', started);
+        end if;
+        exit;
+    end loop;
+    if mode = 'substring' then
+        select coalesce(array_agg(s.chunk_id), '{}'), array_agg(s.score) into substring_ids, substring_scores
+        from engine.substring_leg(c, asked, states, within, pool) as s;
+        stages := engine.stage(stages, 'substring', started);
+    end if;
+end
+$$;
+
+-- What the trace of a search tells of it.
+create or replace function engine.search_trace(
+    request jsonb, terms text[], counted text, by_chunk boolean, filters jsonb, legs record, ranked record,
+    ordered record, stages jsonb
+)
+returns jsonb language plpgsql stable as $$
+begin
+    return jsonb_build_object(
+        'terms', to_jsonb(terms), 'counted', counted, 'knobs', legs.knobs, 'filters', filters,
+        'level', case when by_chunk then 'chunk' else 'item' end,
+        'legs', jsonb_strip_nulls(jsonb_build_object(
+            'keyword', cardinality(legs.keyword_ids), 'vector', cardinality(legs.vector_ids),
+            'substring', cardinality(legs.substring_ids)
+        )),
+        'exact', legs.exact, 'found', ranked.total,
+        'candidates', engine.trace_candidates(ordered.candidates), 'mmr', coalesce(ordered.decisions, '[]'),
+        'stages_ms', stages
+    ) || jsonb_strip_nulls(jsonb_build_object(
+        'as_of', request -> 'as_of', 'include_archived', nullif(request -> 'include_archived', 'false')
+    ));
+end
+$$;
+
 -- request: see api.search. Returns {mode, degraded_reason, results, trace_id, next_cursor}; the answer of POST
--- /v1/search. A leg that fails leaves the answer to the others.
+-- /v1/search.
 create or replace function engine.search(c engine.caller, request jsonb, purpose text)
 returns jsonb language plpgsql as $$
 declare
     started timestamptz := clock_timestamp();
     profile text := coalesce(request ->> 'profile', 'user_search');
     asked text := request ->> 'query';
-    legs text[] := array(select jsonb_array_elements_text(nullif(request -> 'legs', 'null')));
+    asked_legs text[] := array(select jsonb_array_elements_text(nullif(request -> 'legs', 'null')));
     vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
     model smallint := engine.model_id(request ->> 'model');
     as_of timestamptz := (request ->> 'as_of')::timestamptz;
@@ -93,18 +173,10 @@ declare
     terms text[] := engine.query_terms(asked);
     words_gone text;
     vectors_gone text;
-    how record;
-    profile_knobs jsonb := engine.knobs(c, profile);
-    knobs jsonb;
     within bigint[];
-    pool int;
     q engine.query_terms;
-    exact boolean;              -- null until the keyword leg has run
-    keyword_ids bigint[];
-    vector_ids bigint[];        -- null until the vector leg has run
-    substring_ids bigint[];
-    substring_scores float8[];
     stages jsonb := '{}';
+    legs record;
     ranked record;
     ordered record;
     answer engine.candidate[];
@@ -112,8 +184,8 @@ declare
     trace jsonb;
     trace_id uuid;
 begin
-    if legs = '{}' then
-        legs := '{keyword,vector}';
+    if asked_legs = '{}' then
+        asked_legs := '{keyword,vector}';
     end if;
     -- The index scan goes on until enough rows have passed the filters; workers and compilation take longer to start
     -- than any of this takes; and what the word index finds must fit, row by row, or whole pages would be looked through.
@@ -136,80 +208,33 @@ begin
     );
     stages := engine.stage(stages, 'terms', started);
 
-    loop
-        how := engine.search_mode(legs, words_gone, vectors_gone);
-        knobs := engine.mode_knobs(profile_knobs, how.mode);
-        pool := greatest((knobs ->> 'candidates')::int, 2 * k);
-        if how.mode in ('hybrid', 'lexical') and exact is null then
-            begin
-                select l.chunk_ids, l.exact into keyword_ids, exact
-                from engine.keyword_leg(c, q, states, within, by_chunk, knobs, pool, k) as l;
-            exception when others then
-                raise warning 'the keyword leg failed: %', sqlstate; -- the message may quote content
-                words_gone := 'keyword_leg_failed';
-                continue;
-            end;
-            stages := engine.stage(stages, 'keyword', started);
-        end if;
-        if how.mode in ('hybrid', 'vector') and vector_ids is null then
-            begin
-                vector_ids := array(
-                    select v.chunk_id
-                    from engine.vector_leg(
-                        c, vector, model, states, within, by_chunk, (q).size, (knobs ->> 'vector_threshold')::float8,
-                        pool
-                    ) as v
-                );
-            exception when others then
-                raise warning 'the vector leg failed: %', sqlstate;
-                vectors_gone := 'vector_leg_failed';
-                continue;
-            end;
-            stages := engine.stage(stages, 'vector', started);
-        end if;
-        exit;
-    end loop;
-    if how.mode = 'substring' then
-        select array_agg(s.chunk_id), array_agg(s.score) into substring_ids, substring_scores
-        from engine.substring_leg(c, asked, states, within, pool) as s;
-        stages := engine.stage(stages, 'substring', started);
-    end if;
-
-    ranked := engine.rank(
-        c, asked, terms, q, vector, model, how.mode, states, keyword_ids || vector_ids || substring_ids, substring_scores,
-        within, by_chunk, knobs, greatest(60, 3 * k)
+    legs := engine.run_legs(
+        c, asked_legs, words_gone, vectors_gone, asked, q, vector, model, states, within, by_chunk, k,
+        engine.knobs(c, profile), started, stages
     );
-    stages := engine.stage(stages, 'rank', started);
-    ordered := engine.diversify(ranked.candidates, model, k, (knobs ->> 'mmr_lambda')::float8);
+    ranked := engine.rank(
+        c, asked, terms, q, vector, model, legs.mode, states,
+        legs.keyword_ids || legs.vector_ids || legs.substring_ids, legs.substring_scores, within, by_chunk, legs.knobs,
+        greatest(60, 3 * k)
+    );
+    stages := engine.stage(legs.stages, 'rank', started);
+    ordered := engine.diversify(ranked.candidates, model, k, (legs.knobs ->> 'mmr_lambda')::float8);
     answer := array(select r from unnest(ordered.candidates) as r where r.place <= k and r.cut is null order by r.place);
     stages := engine.stage(stages, 'diversify', started);
     results := engine.read_results(answer, terms, as_of);
     stages := engine.stage(stages, 'read', started);
 
-    trace := jsonb_build_object(
-        'terms', to_jsonb(terms), 'counted', (q).counted, 'knobs', knobs, 'filters', filters,
-        'level', case when by_chunk then 'chunk' else 'item' end,
-        'legs', jsonb_strip_nulls(jsonb_build_object(
-            'keyword', case when exact is not null then coalesce(cardinality(keyword_ids), 0) end,
-            'vector', cardinality(vector_ids),
-            'substring', case when how.mode = 'substring' then coalesce(cardinality(substring_ids), 0) end
-        )),
-        'exact', exact, 'found', ranked.total,
-        'candidates', engine.trace_candidates(ordered.candidates), 'mmr', coalesce(ordered.decisions, '[]'),
-        'stages_ms', stages
-    ) || jsonb_strip_nulls(jsonb_build_object(
-        'as_of', request -> 'as_of', 'include_archived', nullif(request -> 'include_archived', 'false')
-    ));
+    trace := engine.search_trace(request, terms, (q).counted, by_chunk, filters, legs, ranked, ordered, stages);
     trace_id := engine.record_retrieval(
-        c, purpose, request, profile, how.mode, how.reason, ranked.total, vector, results, trace
+        c, purpose, request, profile, legs.mode, legs.reason, ranked.total, vector, results, trace
     );
     return jsonb_build_object(
-        'mode', how.mode, 'degraded_reason', how.reason, 'results', results, 'trace_id', trace_id,
+        'mode', legs.mode, 'degraded_reason', legs.reason, 'results', results, 'trace_id', trace_id,
         'next_cursor', engine.cursor_after(trace_id, trace -> 'candidates', cardinality(answer))
     ) || case
         when request ->> 'why_not' is not null then jsonb_build_object(
             'explain', trace || jsonb_build_object('why_not', engine.why_not(
-                c, (request ->> 'why_not')::uuid, how.mode, states, filters, within, knobs, q, vector, model, k,
+                c, (request ->> 'why_not')::uuid, legs.mode, states, filters, within, legs.knobs, q, vector, model, k,
                 ordered.candidates
             ))
         )
