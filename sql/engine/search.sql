@@ -189,9 +189,8 @@ begin
     end if;
     -- The index scan goes on until enough rows have passed the filters; workers and compilation take longer to start
     -- than any of this takes; and what the word index finds must fit, row by row, or whole pages would be looked through.
-    perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '200', true),
-        set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true),
-        set_config('work_mem', '64MB', true);
+    perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('jit', 'off', true),
+        set_config('max_parallel_workers_per_gather', '0', true), set_config('work_mem', '64MB', true);
     if filters <> '{}' or as_of is not null then
         within := engine.matching_chunks(c, states, filters, as_of);
         -- within tells which of these were active then
@@ -206,6 +205,7 @@ begin
         c, vector, model, request ->> 'degraded_reason', (q).size,
         (q).size > 0 or coalesce(words_gone = 'no_words_indexed', false)
     );
+    perform set_config('hnsw.ef_search', engine.search_width((q).size)::text, true);
     stages := engine.stage(stages, 'terms', started);
 
     legs := engine.run_legs(
