@@ -159,7 +159,7 @@ def test_an_impossible_setting_is_named(
     ("arguments", "message"),
     [
         (("search", " "), "query: must not be blank"),
-        (("search", "x", "-k", "101"), "k: input should be less than or equal to 100"),
+        (("search", "x", "-k", "101"), "k: must be at most 100"),
         (("search", "x", "--filter", "colour=red"), "filters.colour: unknown field"),
         (("search", "x", "--filter", "priority_min=much"), "filters.priority_min: "),
         (("remember", "x", "--importance", "2"), "importance: "),

@@ -123,13 +123,13 @@ def build_request(model: type[AnyRequest], **fields: Any) -> AnyRequest:
     """
     from pydantic import ValidationError
 
-    from almagest.models.errors import field_errors, summary
+    from almagest.models.errors import errors_of, summary
 
+    given = {name: value for name, value in fields.items() if value is not None}
     try:
-        return model.model_validate({name: value for name, value in fields.items() if value is not None})
+        return model.model_validate(given)
     except ValidationError as error:
-        errors = field_errors(error.errors(include_url=False, include_input=False, include_context=False))
-        raise Problem(422, "invalid_request", summary(errors)) from None
+        raise Problem(422, "invalid_request", summary(errors_of(error, given))) from None
 
 
 def new_call(idempotency_key: str | None = None) -> "Call":
