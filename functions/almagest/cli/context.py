@@ -36,12 +36,14 @@ def read_environment() -> "Settings":
     """
     from pydantic import ValidationError
 
+    from almagest.models.errors import errors_of
     from almagest.settings import Settings
 
     try:
         return Settings()
     except ValidationError as error:
-        wrong = "; ".join(f"{each['loc'][0]}: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())
+        errors = errors_of(error, dict.fromkeys(str(each["loc"][0]) for each in error.errors()))
+        wrong = "; ".join(f"{each['field']}: {each['message']}" for each in errors)
         raise Problem(400, "invalid_settings", f"The environment has an impossible setting: {wrong}") from None
 
 
@@ -92,7 +94,8 @@ def open_runtime() -> Iterator["Runtime"]:
     except Problem as problem:
         if problem.code != "database_unavailable":
             raise
-        detail = f"No answer from the stack at {settings.supabase_url}: {START_ADVICE}."
+        advice = "is SUPABASE_URL right, and the project up?" if read_environment().supabase_url else f"{START_ADVICE}."
+        detail = f"No answer from the stack at {settings.supabase_url}: {advice}"
         raise Problem(problem.status, problem.code, detail) from problem
     finally:
         runtime.rpc.close()
