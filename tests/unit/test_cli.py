@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,7 +20,7 @@ from almagest.cli import app, explain, items, main, output, profiles, results, s
 from almagest.cli.context import read_settings
 from almagest.models.bootstrap import DEFAULT_BUDGET
 from almagest.models.fields import INT32_MAX
-from almagest.models.search import DEFAULT_K, MAX_REACH, Filters, SearchResponse, SearchResult
+from almagest.models.search import DEFAULT_K, MAX_PAGE, MAX_REACH, ChunkPage, Filters, SearchResponse, SearchResult
 from almagest.models.traces import Trace, TraceCandidate
 
 Command = Any  # typer carries a copy of click's class, which has no public name
@@ -101,7 +102,10 @@ def test_a_stack_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / ".almagest" / "stack.json").write_text(json.dumps(state))
 
     _fails("search", "x")
-    assert "Error (database_unavailable): No answer from the stack at http://127.0.0.1:1" in capsys.readouterr().err
+    assert "Error (database_unavailable): No answer from the stack at http://127.0.0.1:1" in (
+        err := capsys.readouterr().err
+    )
+    assert "almagest stack start" in err
     _fails("migrate")
     assert "Error (migration_failed): cannot reach Postgres" in capsys.readouterr().err
 
@@ -123,6 +127,16 @@ def test_a_project_in_the_environment_replaces_the_stack_and_its_key(
     monkeypatch.setenv("SUPABASE_SECRET_KEY", "sb_secret_y")
     _fails("search", "x")
     assert "Error (no_key)" in capsys.readouterr().err
+
+
+def test_a_project_that_does_not_answer_is_not_to_be_started_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUPABASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("SUPABASE_SECRET_KEY", "sb_secret_x")
+    _fails("org", "list")
+    assert "No answer from http://127.0.0.1:1: is SUPABASE_URL right" in (err := capsys.readouterr().err)
+    assert "stack start" not in err
 
 
 def test_a_stack_over_a_real_project_has_no_key(
@@ -212,6 +226,28 @@ def test_bounds_of_options_are_those_of_the_requests(capsys: pytest.CaptureFixtu
     for option, most in (("--reach", MAX_REACH), ("--around", INT32_MAX)):
         _fails("get", str(UUID(int=1)), "--around", "0", option, str(most))
         assert "Error (no_stack)" in capsys.readouterr().err
+
+
+def test_chunks_are_asked_for_by_pages_that_the_api_allows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from almagest.operations import search
+
+    asked: list[tuple[str | None, int]] = []
+
+    def page(runtime: Any, caller: Any, item: UUID, cursor: str | None, limit: int) -> ChunkPage:
+        asked.append((cursor, limit))
+        text = {"position": len(asked), "start": 0, "end": 1, "text": "x"}
+        return ChunkPage.model_validate({"chunks": [text], "next_cursor": "1" if cursor is None else None})
+
+    monkeypatch.setattr(items, "open_runtime", nullcontext)
+    monkeypatch.setattr(items, "current_caller", lambda runtime: None)
+    monkeypatch.setattr(search, "get_chunks", page)
+    with pytest.raises(SystemExit) as caught:
+        main(["get", str(uuid4()), "--chunks", "--json"])
+    assert caught.value.code == 0
+    assert asked == [(None, MAX_PAGE), ("1", MAX_PAGE)]
+    assert [chunk["position"] for chunk in json.loads(capsys.readouterr().out)["chunks"]] == [1, 2]
 
 
 def test_filters_are_parsed_into_fields() -> None:

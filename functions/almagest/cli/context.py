@@ -94,8 +94,10 @@ def open_runtime() -> Iterator["Runtime"]:
     except Problem as problem:
         if problem.code != "database_unavailable":
             raise
-        advice = "is SUPABASE_URL right, and the project up?" if read_environment().supabase_url else f"{START_ADVICE}."
-        detail = f"No answer from the stack at {settings.supabase_url}: {advice}"
+        if read_environment().supabase_url:
+            detail = f"No answer from {settings.supabase_url}: is SUPABASE_URL right, and the project up?"
+        else:
+            detail = f"No answer from the stack at {settings.supabase_url}: {START_ADVICE}."
         raise Problem(problem.status, problem.code, detail) from problem
     finally:
         runtime.rpc.close()
