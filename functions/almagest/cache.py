@@ -5,6 +5,34 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Generic, TypeVar
 
+
+class Clock:
+    """Seconds that only go forward, and also while a container was frozen.
+
+    The platform stops a container between requests, and may stop its monotonic clock with it; the wall clock knows
+    better, but may be set back. Whichever has gone further since the last look counts.
+
+    Parameters
+    ----------
+    monotonic, wall
+        The two clocks, in seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self._clocks = (monotonic, wall)
+        self._lock = Lock()
+        self._seen = (monotonic(), wall())
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since this clock was made."""
+        with self._lock:
+            seen = (self._clocks[0](), self._clocks[1]())
+            self._now += max(0.0, seen[0] - self._seen[0], seen[1] - self._seen[1])
+            self._seen = seen
+            return self._now
+
+
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 

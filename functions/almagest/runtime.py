@@ -1,17 +1,42 @@
 """Settings -> the objects that a container keeps; the one place where they are put together."""
 
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from almagest.cache import TtlCache
+from almagest.cache import Clock, TtlCache
 from almagest.database.rpc import Rpc
 from almagest.models.caller import Caller
 from almagest.rate import RateLimit
 from almagest.settings import Settings
+from almagest.usage import Usage
 
 if TYPE_CHECKING:
     from almagest.embedding.embedder import Embedder
     from almagest.tokens import TokenVerifier
+
+
+# Counts of a credential that has not come for so long are of another day.
+USAGE_SECONDS = 86_400
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What is known of a credential that is valid.
+
+    Attributes
+    ----------
+    caller
+        Who carries it.
+    rate
+        Requests a second that it may send; None for the default.
+    usage
+        This container's count of its requests.
+    """
+
+    caller: Caller
+    rate: float | None
+    usage: Usage
 
 
 class Runtime:
@@ -28,7 +53,8 @@ class Runtime:
     def __init__(self, settings: Settings, rpc: Rpc) -> None:
         self.settings = settings
         self.rpc = rpc
-        self.callers: TtlCache[str, Caller] = TtlCache(settings.caller_cache_seconds)
+        self.callers: TtlCache[str, Admission] = TtlCache(settings.caller_cache_seconds, clock=Clock())
+        self.usage: TtlCache[str, Usage] = TtlCache(USAGE_SECONDS, size=10_000, clock=Clock())
         self.rate_limit = RateLimit(settings.rate_limit)
 
     @classmethod

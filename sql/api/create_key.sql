@@ -1,9 +1,10 @@
 -- Registers an API key of a member, of an agent, or of an agent that works for a member. The key itself never comes
 -- here.
---   request  {org, name, key_hash: SHA-256 hex, prefix, member, agent, expires_at}
---   returns  {id, name, prefix, user, agent, role, expires_at}; role is the member's, or agent
+--   request  {org, name, key_hash: SHA-256 hex, prefix, member, agent, expires_at, rate: requests a second, null for the
+--            default, daily_quota: requests a UTC day, null for none}
+--   returns  {id, name, prefix, user, agent, role, expires_at, rate, daily_quota}; role is the member's, or agent
 --   errors   403 forbidden (also for a key of another person), 404 unknown_member, unknown_agent, 422 key_of_nobody,
---            422 expired
+--            422 expired, 422 invalid_limits
 create or replace function api.create_key(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$
 declare
@@ -16,19 +17,20 @@ begin
         perform engine.problem(422, 'key_of_nobody', 'A key belongs to a member, to an agent, or to both.');
     end if;
     perform engine.demand_own_key(caller, member);
+    perform engine.demand_limits(request);
     if (request ->> 'expires_at')::timestamptz <= now() then
         perform engine.problem(422, 'expired', 'The key would have expired already.');
     end if;
-    insert into almagest.api_keys (org_id, user_id, agent_id, role, name, prefix, key_hash, expires_at) values (
+    insert into almagest.api_keys (
+        org_id, user_id, agent_id, role, name, prefix, key_hash, expires_at, rate, daily_quota
+    ) values (
         org, member, agent,
         case when agent is not null then 'agent' else (
             select m.role from almagest.members as m where m.org_id = org and m.user_id = member
         ) end,
-        request ->> 'name', request ->> 'prefix', request ->> 'key_hash', (request ->> 'expires_at')::timestamptz
+        request ->> 'name', request ->> 'prefix', request ->> 'key_hash', (request ->> 'expires_at')::timestamptz,
+        (request ->> 'rate')::float8, (request ->> 'daily_quota')::int
     ) returning * into k;
-    return jsonb_build_object(
-        'id', k.id, 'name', k.name, 'prefix', k.prefix, 'user', k.user_id, 'agent', k.agent_id, 'role', k.role,
-        'expires_at', k.expires_at
-    );
+    return engine.key_record(k);
 end
 $$;

@@ -6,14 +6,11 @@ create or replace function api.revoke_key(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$
 declare
     org uuid := engine.administered_org(caller, request);
-    k almagest.api_keys;
+    k almagest.api_keys := engine.lock_key(org, request ->> 'id');
 begin
     update almagest.api_keys as a set revoked_at = coalesce(a.revoked_at, now())
-    where a.org_id = org and request ->> 'id' in (a.id::text, a.prefix)
+    where a.id = k.id
     returning * into k;
-    if k.id is null then
-        perform engine.problem(404, 'unknown_key', 'There is no such key.');
-    end if;
     return jsonb_build_object('id', k.id, 'revoked_at', k.revoked_at);
 end
 $$;

@@ -45,12 +45,27 @@ begin
 end
 $$;
 
+-- Lets the request's id be seen by whoever runs the database, for this transaction only: as the application's name, in
+-- pg_stat_activity and where the server's log tells it. The edge sends the id as a header; without one, nothing changes.
+create or replace function engine.note_request()
+returns void language plpgsql as $$
+declare
+    id text := nullif(current_setting('request.headers', true), '')::jsonb ->> 'x-almagest-request-id';
+begin
+    if id is not null then
+        perform set_config('application_name', 'almagest ' || id, true);
+    end if;
+end
+$$;
+
 -- Resolves the caller and tells row level security who it is, for this transaction only.
 create or replace function engine.enter(caller jsonb)
 returns engine.caller language plpgsql as $$
 declare
-    c engine.caller := engine.resolve_caller(caller);
+    c engine.caller;
 begin
+    perform engine.note_request();
+    c := engine.resolve_caller(caller);
     perform set_config('almagest.caller', to_jsonb(c)::text, true);
     return c;
 end

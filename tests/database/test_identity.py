@@ -31,6 +31,8 @@ ADMINISTRATION: dict[str, dict[str, Any]] = {
     "create_key": {"name": "a key", "prefix": "alm_x", "key_hash": digest("x"), "agent": "scribe"},
     "list_keys": {},
     "revoke_key": {"id": "alm_bert"},
+    "limit_key": {"id": "alm_bert", "rate": 5, "daily_quota": 100},
+    "rotate_key": {"id": "alm_scribe", "prefix": "alm_y", "key_hash": digest("y"), "overlap_seconds": 60},
 }
 
 
@@ -46,6 +48,12 @@ def bert(org: Org) -> Caller:
     return {"org": org.id, "user": made["user_id"], "role": "member"}
 
 
+@pytest.fixture
+def scribes_key(org: Org, bert: Caller) -> None:
+    """A key of an agent's own, which whoever manages the org may replace."""
+    org.system("create_key", {"name": "s", "prefix": "alm_scribe", "key_hash": digest("scribe"), "agent": "scribe"})
+
+
 def everything(server: Server) -> list[Any]:
     """All rows of what is administered."""
     tables = ("orgs", "members", "projects", "clients", "deals", "member_scopes", "agents", "api_keys")
@@ -56,7 +64,7 @@ def everything(server: Server) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ADMINISTRATION)
-def test_only_those_who_manage_administer(server: Server, org: Org, bert: Caller, name: str) -> None:
+def test_only_those_who_manage_administer(server: Server, org: Org, bert: Caller, scribes_key: None, name: str) -> None:
     scribe = server.value("select id::text from almagest.agents")
     before = everything(server)
     for caller in (
@@ -80,13 +88,17 @@ def test_only_those_who_manage_administer(server: Server, org: Org, bert: Caller
 
 @pytest.mark.parametrize("name", ADMINISTRATION)
 @pytest.mark.parametrize("who", ["system", "owner", "admin"])
-def test_those_who_manage_administer(server: Server, org: Org, bert: Caller, name: str, who: str) -> None:
+def test_those_who_manage_administer(
+    server: Server, org: Org, bert: Caller, scribes_key: None, name: str, who: str
+) -> None:
     caller = {"system": None, "owner": org.owner, "admin": org.member("admin")}[who]
     assert server.call(name, caller, {"org": "acme", **ADMINISTRATION[name]})
 
 
 @pytest.mark.parametrize("name", ADMINISTRATION)
-def test_those_who_manage_another_org_reach_nothing_here(server: Server, org: Org, bert: Caller, name: str) -> None:
+def test_those_who_manage_another_org_reach_nothing_here(
+    server: Server, org: Org, bert: Caller, scribes_key: None, name: str
+) -> None:
     """P4: their own org is all that there is, whatever names or ids of ours they give."""
     other = Org(server, "other")
     ours = set(server.rows("select (m.org_id || ' ' || m.user_id || ' ' || m.role) from almagest.members as m"))
@@ -378,6 +390,9 @@ def test_a_key_is_its_owners_caller(server: Server, org: Org, bert: Caller) -> N
             "role": "agent",
             "key": made["id"],
             "expires_at": None,
+            "rate": None,
+            "daily_quota": None,
+            "used_today": 0,
         }
         assert search(server, caller, "zebra")["results"] == []
     caller = _authenticated(server, "bert")
@@ -503,7 +518,247 @@ def test_a_user_is_authenticated_by_membership(server: Server, org: Org) -> None
     alpha = server.value("select id::text from almagest.orgs where slug = 'alpha'")
     beta = server.value("select id::text from almagest.orgs where slug = 'beta'")
     assert caller(None)["org"] == caller("alpha")["org"] == caller(alpha)["org"] == alpha
-    assert caller("beta") == {"org": beta, "user": user, "role": "project_manager"}
+    assert caller("beta") == {"org": beta, "user": user, "role": "project_manager", "used_today": 0}
     assert caller(beta)["org"] == beta
     with pytest.raises(Refused, match="401 unauthorized"):
         caller("acme")
+
+
+# Limits
+
+
+def test_a_keys_limits_are_its_own(server: Server, org: Org, bert: Caller) -> None:
+    key = {"name": "x", "prefix": "alm_x", "key_hash": digest("x"), "agent": "scribe"}
+    made = org.system("create_key", {**key, "rate": 2.5, "daily_quota": 1000})
+    assert (made["rate"], made["daily_quota"]) == (2.5, 1000)
+
+    def told() -> tuple[Any, Any]:
+        caller = _authenticated(server, "x")
+        [listed] = [each for each in org.system("list_keys", {})["keys"] if each["prefix"] == "alm_x"]
+        assert (listed["rate"], listed["daily_quota"]) == (caller["rate"], caller["daily_quota"])
+        return caller["rate"], caller["daily_quota"]
+
+    assert told() == (2.5, 1000)
+    for change, expected in (
+        ({"rate": 5}, (5, 1000)),  # what is left out stays
+        ({"daily_quota": 7}, (5, 7)),
+        ({"rate": None}, (None, 7)),
+        ({"daily_quota": None, "rate": 0.01}, (0.01, None)),
+        ({}, (0.01, None)),
+    ):
+        changed = org.system("limit_key", {"id": made["id"], **change})
+        assert (changed["rate"], changed["daily_quota"]) == told() == expected
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"rate": 0}, {"rate": -1}, {"rate": 10_001}, {"rate": "NaN"}, {"rate": "Infinity"}, {"daily_quota": 0},
+     {"daily_quota": -1}, {"daily_quota": 2**31}],
+)  # fmt: skip
+def test_wrong_limits_are_refused(server: Server, org: Org, bert: Caller, limits: dict[str, Any]) -> None:
+    before = everything(server)
+    key = {"name": "x", "prefix": "alm_x", "key_hash": digest("x"), "agent": "scribe"}
+    for name, request in (("create_key", key), ("limit_key", {"id": "alm_bert"})):
+        with pytest.raises(Refused, match="422 invalid_limits"):
+            org.system(name, {**request, **limits})
+    assert everything(server) == before
+
+
+def test_limits_of_what_is_no_key(server: Server, org: Org, bert: Caller) -> None:
+    for unknown in ("alm_nothing", str(uuid4()), None):
+        for name in ("limit_key", "rotate_key"):
+            with pytest.raises(Refused, match="404 unknown_key"):
+                org.system(name, {"id": unknown, "rate": 1, "overlap_seconds": 1})
+
+
+# Rotation
+
+
+def _rotate(org: Org, key: str, **fields: Any) -> Any:
+    secret = str(uuid4())
+    hashed = {"prefix": secret[:12], "key_hash": digest(secret)}
+    made = org.system("rotate_key", {"id": key, "overlap_seconds": 3600, **hashed, **fields})
+    return {**made, "secret": secret}
+
+
+def test_a_rotated_key_is_the_same_caller_and_both_hold(server: Server, org: Org, bert: Caller) -> None:
+    org.system("limit_key", {"id": "alm_bert", "rate": 3, "daily_quota": 50})
+    old = _authenticated(server, "bert")
+    made = _rotate(org, "alm_bert")
+    new = _authenticated(server, made["secret"])
+    assert new["key"] == made["id"] != old["key"]
+    assert {**new, "key": old["key"]} == old
+    assert (made["name"], made["rate"], made["daily_quota"]) == ("Bert's", 3, 50)
+    assert made["replaces"]["id"] == old["key"]
+    assert _authenticated(server, "bert")["expires_at"] == made["replaces"]["expires_at"]
+    left = "select extract(epoch from expires_at - now()) from almagest.api_keys where id = %s"
+    assert 3590 < server.value(left, old["key"]) <= 3600
+    listed = {key["id"]: key["replaced_by"] for key in org.system("list_keys", {})["keys"]}
+    assert listed == {old["key"]: made["id"], made["id"]: None}
+
+    server.rows("update almagest.api_keys set expires_at = now() where id = %s", old["key"])
+    with pytest.raises(Refused, match="401 unauthorized"):
+        _authenticated(server, "bert")
+    assert _authenticated(server, made["secret"])["expires_at"] is None
+
+
+def test_a_rotation_without_overlap_ends_the_old_key_at_once(server: Server, org: Org, bert: Caller) -> None:
+    made = _rotate(org, "alm_bert", overlap_seconds=0)
+    with pytest.raises(Refused, match="401 unauthorized"):
+        _authenticated(server, "bert")
+    assert _authenticated(server, made["secret"])["user"] == bert["user"]
+
+
+def test_a_new_key_lives_as_long_as_the_old_one_was_made_to(server: Server, org: Org, bert: Caller) -> None:
+    server.rows(
+        "update almagest.api_keys set created_at = now() - interval '80 days', expires_at = now() + interval '10 days'"
+    )
+    made = _rotate(org, "alm_bert", overlap_seconds=30 * 86_400)
+    lives = server.value("select round(extract(epoch from %s::timestamptz - now()) / 86400)", made["expires_at"])
+    assert lives == 90
+    # An overlap lengthens no key's life.
+    left = server.value(
+        "select round(extract(epoch from %s::timestamptz - now()) / 86400)", made["replaces"]["expires_at"]
+    )
+    assert left == 10
+    again = _rotate(org, made["id"], expires_at="2999-01-01T00:00:00+00:00")
+    assert again["expires_at"].startswith("2999-01-01")
+
+
+def test_a_rotation_starts_no_new_quota(server: Server, org: Org, bert: Caller) -> None:
+    org.system("limit_key", {"id": "alm_bert", "daily_quota": 50})
+    _reported(server, "bert", str(uuid4()), 30)
+    first = _rotate(org, "alm_bert")
+    second = _rotate(org, first["id"])
+    assert _authenticated(server, second["secret"])["used_today"] == 30
+    assert _reported(server, second["secret"], str(uuid4()), 5) == 35
+    assert {key["used_today"] for key in org.system("list_keys", {})["keys"]} == {35}
+
+
+@pytest.mark.parametrize("overlap", [None, -1, 30 * 86_400 + 1, "NaN"])
+def test_wrong_overlaps_are_refused(server: Server, org: Org, bert: Caller, overlap: Any) -> None:
+    with pytest.raises(Refused, match="422 invalid_overlap"):
+        _rotate(org, "alm_bert", overlap_seconds=overlap)
+    with pytest.raises(Refused, match="422 expired"):
+        _rotate(org, "alm_bert", expires_at="2020-01-01T00:00:00Z")
+    assert server.value("select count(*) from almagest.api_keys") == 1
+
+
+def test_only_a_key_that_holds_is_rotated_and_once(server: Server, org: Org, bert: Caller) -> None:
+    made = _rotate(org, "alm_bert")
+    with pytest.raises(Refused, match="409 key_replaced"):
+        _rotate(org, "alm_bert")
+    org.system("revoke_key", {"id": made["id"]})
+    with pytest.raises(Refused, match="409 key_ended"):
+        _rotate(org, made["id"])
+    server.rows("update almagest.api_keys set revoked_at = null, expires_at = now() where id = %s", made["id"])
+    with pytest.raises(Refused, match="409 key_ended"):
+        _rotate(org, made["id"])
+
+
+def test_of_two_rotations_at_once_one_is_made(server: Server, org: Org, bert: Caller) -> None:
+    def rotate(secret: str) -> Callable[[Server], Any]:
+        request = {"org": "acme", "id": "alm_bert", "overlap_seconds": 9, "prefix": secret, "key_hash": digest(secret)}
+        return lambda other: other.call("rotate_key", None, request)
+
+    answers = at_once(server, rotate("one"), rotate("two"))
+    assert [answer.code for answer in answers if isinstance(answer, Refused)] == ["key_replaced"]
+    assert server.value("select count(*) from almagest.api_keys") == 2
+
+
+def test_nobody_rotates_the_key_of_another_person(server: Server, org: Org, bert: Caller, scribes_key: None) -> None:
+    """P3: the new one would open that person's private items to whoever rotated it."""
+    both = {"name": "b", "prefix": "alm_both", "key_hash": digest("b"), "member": "bert@acme", "agent": "scribe"}
+    org.system("create_key", both)
+    own = {"name": "o", "prefix": "alm_owner", "key_hash": digest("o"), "member": "owner@acme"}
+    server.call("create_key", org.owner, own)
+    fields = {"prefix": "alm_new", "key_hash": digest("new"), "overlap_seconds": 60}
+    before = everything(server)
+    for caller in (org.member("admin"), org.owner):
+        for key in ("alm_bert", "alm_both"):
+            with pytest.raises(Refused, match="403 forbidden"):
+                server.call("rotate_key", caller, {**fields, "id": key})
+    assert everything(server)[-1] == before[-1]
+    assert server.call("rotate_key", org.owner, {**fields, "id": "alm_owner"})["user"] == org.owner["user"]
+    for number, key in enumerate(("alm_scribe", "alm_bert")):
+        system = {**fields, "id": key, "prefix": f"alm_{number}", "key_hash": digest(f"{number}")}
+        assert org.system("rotate_key", system)["replaces"]
+
+
+# Usage
+
+
+def _reported(server: Server, secret: str, source: str, requests: int, days: int = 0) -> int:
+    """What all have used, as a container is told that has let through so many requests on a day so far from today."""
+    day = server.value("select ((now() at time zone 'utc')::date + %s)::text", days)
+    usage = {"source": source, "day": day, "requests": requests}
+    answer = server.call("authenticate", None, {"key_hash": digest(secret), "usage": usage})
+    return int(answer["used_today"])
+
+
+def test_containers_share_what_a_key_has_used(server: Server, org: Org, bert: Caller, scribes_key: None) -> None:
+    one, two = str(uuid4()), str(uuid4())
+    assert _reported(server, "bert", one, 1) == 1
+    assert _reported(server, "bert", two, 10) == 11
+    assert _reported(server, "bert", one, 5) == 15
+    assert _reported(server, "scribe", str(uuid4()), 3) == 3
+    listed = {key["prefix"]: key["used_today"] for key in org.system("list_keys", {})["keys"]}
+    assert listed == {"alm_bert": 15, "alm_scribe": 3}
+
+
+def test_a_report_that_comes_twice_or_late_changes_nothing(server: Server, org: Org, bert: Caller) -> None:
+    source = str(uuid4())
+    for requests, expected in ((4, 4), (4, 4), (9, 9), (4, 9), (0, 9)):
+        assert _reported(server, "bert", source, requests) == expected
+
+
+def test_a_day_starts_at_nothing(server: Server, org: Org, bert: Caller) -> None:
+    source = str(uuid4())
+    assert [_reported(server, "bert", source, 7, days) for days in (-1, 0, 1)] == [7, 7, 7]
+    assert org.system("list_keys", {})["keys"][0]["used_today"] == 7
+    # A clock that is wrong is told of today, and its count is not kept.
+    for days in (-2, 2, 400):
+        assert _reported(server, "bert", str(uuid4()), 99, days) == 7
+    assert server.value("select count(*) from almagest.usage") == 3
+
+
+def test_people_with_tokens_count_by_org(server: Server, org: Org, bert: Caller) -> None:
+    other = Org(server, "other")
+    other.system("add_member", {"user_id": bert["user"], "email": "bert@acme"})
+    day = server.value("select ((now() at time zone 'utc')::date)::text")
+    for slug, requests in (("acme", 4), ("other", 6)):
+        usage = {"source": str(uuid4()), "day": day, "requests": requests}
+        answer = server.call("authenticate", None, {"user_id": bert["user"], "org": slug, "usage": usage})
+        assert answer["used_today"] == requests
+    for each, requests in ((org, 4), (other, 6)):
+        used = {member["user_id"]: member["used_today"] for member in each.system("list_members", {})["members"]}
+        assert used[bert["user"]] == requests
+
+
+def test_containers_that_count_do_not_wait_for_each_other(server: Server, org: Org, bert: Caller) -> None:
+    """No hot row: one that reports inside a transaction that goes on holds up nobody."""
+    source = str(uuid4())
+    _reported(server, "bert", source, 1)
+    with server.another() as other:
+        other.owner.execute("begin")
+        other.owner.execute(b"update almagest.usage set requests = requests + 1 where source = %s", (source,))
+        server.api.execute("set statement_timeout = '2s'")
+        assert _reported(server, "bert", str(uuid4()), 5) == 6
+        other.owner.execute("rollback")
+
+
+def test_old_counts_end(server: Server, org: Org, bert: Caller) -> None:
+    server.rows(
+        "insert into almagest.usage (org_id, day, principal, source, requests)"
+        " select %s, current_date - n, gen_random_uuid(), gen_random_uuid(), 1 from generate_series(28, 40) as n",
+        org.id,
+    )
+    _reported(server, "bert", str(uuid4()), 1)
+    assert server.value("select current_date - min(day) from almagest.usage") == 30
+
+
+def test_a_refused_credential_counts_nowhere(server: Server, org: Org, bert: Caller) -> None:
+    org.system("revoke_key", {"id": "alm_bert"})
+    with pytest.raises(Refused, match="401 unauthorized"):
+        _reported(server, "bert", str(uuid4()), 1)
+    assert server.value("select count(*) from almagest.usage") == 0

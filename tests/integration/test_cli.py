@@ -48,7 +48,7 @@ def org(run: Run, monkeypatch: pytest.MonkeyPatch) -> str:
     """A new org whose owner runs the commands."""
     slug = f"org-{uuid4().hex[:8]}"
     run("org", "create", slug, "--owner-email", "ann@acme.example")
-    key = run("keys", "create", "--org", slug, "--name", "laptop", "--member", "ann@acme.example")
+    key = run("key", "create", "--org", slug, "--name", "laptop", "--member", "ann@acme.example")
     monkeypatch.setenv("ALMAGEST_KEY", key["secret"])
     return slug
 
@@ -70,14 +70,14 @@ def test_people_agents_and_their_keys(run: Run, org: str, capsys: pytest.Capture
 
     run("agent", "create", "builder", *at)
     assert [agent["slug"] for agent in run("agent", "list", *at)["agents"]] == ["builder"]
-    key = run("keys", "create", "--agent", "builder", "--name", "ci", *at)
+    key = run("key", "create", "--agent", "builder", "--name", "ci", *at)
     assert key["secret"].startswith(key["prefix"])
-    assert "secret" not in json.dumps(run("keys", "list", *at))
-    table = _lines(capsys, "keys", "list", *at)
+    assert "secret" not in json.dumps(run("key", "list", *at))
+    table = _lines(capsys, "key", "list", *at)
     assert "builder" in table
     assert key["secret"] not in table
-    run("keys", "revoke", key["id"], *at)
-    revoked = {entry["name"]: entry["revoked_at"] for entry in run("keys", "list", *at)["keys"]}
+    run("key", "revoke", key["id"], *at)
+    revoked = {entry["name"]: entry["revoked_at"] for entry in run("key", "list", *at)["keys"]}
     assert revoked["laptop"] is None
     assert revoked["ci"] is not None
 

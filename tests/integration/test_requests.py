@@ -474,7 +474,7 @@ class TestConcurrency:
         from almagest.operations.authenticate import authenticate_key
         from almagest.operations.write import write_memory
 
-        caller: Caller = authenticate_key(team.runtime, team.keys["ann"])
+        caller: Caller = authenticate_key(team.runtime, team.keys["ann"]).caller
         memory = MemoryWrite(content="The same large text. " * 100)
 
         def write(number: int) -> Any:

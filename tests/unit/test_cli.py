@@ -209,7 +209,10 @@ def test_a_wrong_value_is_named_without_asking_the_stack(
         ("bootstrap", "--budget", "much"),
         ("pin", str(UUID(int=1)), "--position", "first"),
         ("remember", "x", "--importance", "much"),
-        ("keys", "revoke", "x"),
+        ("key", "revoke", "x"),
+        ("key", "rotate", "x"),
+        ("key", "create", "--name", "x", "--rate", "fast"),
+        ("key", "limit", str(UUID(int=1)), "--daily-quota", "many"),
         ("org", "create", "a", "--owner-email", "a@b.c", "--owner-id", "x"),
     ],
 )

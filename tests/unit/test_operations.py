@@ -428,4 +428,7 @@ class TestAuthenticate:
 
     def test_sends_the_hash_alone(self, rpc: FakeRpc) -> None:
         authenticate_key(runtime(rpc), KEY)
-        assert rpc.requests("authenticate") == [{"key_hash": hash_key(KEY)}]
+        [request] = rpc.requests("authenticate")
+        assert request.keys() == {"key_hash", "usage"}
+        assert request["key_hash"] == hash_key(KEY)
+        assert KEY not in str(request)

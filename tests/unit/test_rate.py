@@ -56,3 +56,38 @@ def test_retry_after_is_when_one_more_is_let_through() -> None:
     assert refused.value.retry_after == 2
     clock.now += 2
     limit.take(who)
+
+
+def test_a_slow_rate_lets_one_through_and_is_not_forgotten() -> None:
+    clock = Clock()
+    limit, who = RateLimit(100, clock), caller()
+    limit.take(who, 0.001)
+    for _ in range(9):
+        clock.now += 100
+        with pytest.raises(Problem):
+            limit.take(who, 0.001)
+    clock.now += 101
+    limit.take(who, 0.001)
+
+
+def test_a_rate_of_its_own_goes_before_the_default() -> None:
+    clock = Clock()
+    limit, who = RateLimit(10, clock), caller()
+
+    def passed(rate: float | None) -> int:
+        count = 0
+        for _ in range(100):
+            with suppress(Problem):
+                limit.take(who, rate)
+                count += 1
+        return count
+
+    assert passed(2) == 4
+    clock.now += 100
+    assert passed(None) == 20
+
+
+def test_one_person_in_two_orgs_counts_in_each() -> None:
+    limit, user = RateLimit(1, Clock()), uuid4()
+    people = [Caller(org=uuid4(), user=user, role=Role.MEMBER) for _ in range(2)]
+    assert [taken(limit, who, 5) for who in people] == [2, 2]

@@ -32,7 +32,7 @@ for _name, _group in {
     "org": admin.orgs,
     "member": admin.members,
     "agent": admin.agents,
-    "keys": admin.keys,
+    "key": admin.keys,
     "project": admin.projects,
     "client": admin.clients,
     "deal": admin.deals,
@@ -40,6 +40,8 @@ for _name, _group in {
     "profile": profiles.app,
 }.items():
     app.add_typer(_group, name=_name)
+# What it was called before the others got names in the singular; scripts may say so still.
+app.add_typer(admin.keys, name="keys", hidden=True)
 
 
 def _print_version(wanted: bool) -> None:

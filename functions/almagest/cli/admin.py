@@ -6,8 +6,8 @@ from uuid import UUID
 import typer
 
 from almagest.cli import output
-from almagest.cli.context import build_request, open_runtime
-from almagest.cli.options import Json, Name, Org, Slug, examples, group, uuid
+from almagest.cli.context import build_request, open_runtime, read_request
+from almagest.cli.options import Json, Name, Org, Slug, examples, group, number, uuid, whole
 
 orgs = group("Orgs: the tenants.")
 members = group("Members: the people of an org, and their roles.")
@@ -23,6 +23,18 @@ MemberOption = Annotated[str | None, typer.Option(help="E-mail address or id of 
 AgentOption = Annotated[str | None, typer.Option(help="Slug of an agent.")]
 ClientOption = Annotated[str | None, typer.Option(help="Slug of a client.")]
 DealOption = Annotated[str | None, typer.Option(help="Slug of a deal.")]
+KeyId = Annotated[
+    UUID, typer.Argument(parser=uuid, metavar="KEY", help="The key's id, as `almagest key list` prints it.")
+]
+ExpiresAt = Annotated[str | None, typer.Option(help="End of the key, with offset: 2027-01-01T00:00:00Z.")]
+Rate = Annotated[
+    float | None,
+    typer.Option(parser=number, metavar="NUMBER", help="Requests a second that each container lets through."),
+]
+DailyQuota = Annotated[
+    int | None,
+    typer.Option(parser=whole, metavar="NUMBER", help="Requests a UTC day, of all containers together."),
+]
 MemberRole = Annotated[str, typer.Option(help="owner, admin, solutions_engineer, project_manager or member.")]
 
 
@@ -82,7 +94,7 @@ def add_member(
 @members.command("list")
 def list_members(org: Org = None, as_json: Json = False) -> None:
     """List the members of an org."""
-    _list("members", ("email", "role", "name", "user_id", "created_at"), org, as_json)
+    _list("members", ("email", "role", "name", "user_id", "used_today", "created_at"), org, as_json)
 
 
 @members.command("role", epilog=examples("almagest member role ben@acme.example project_manager"))
@@ -116,7 +128,7 @@ def remove_member(member: Member, org: Org = None, as_json: Json = False) -> Non
 
 @agents.command("create", epilog=examples("almagest agent create builder --name 'Build agent'"))
 def create_agent(slug: Slug, name: Name = None, org: Org = None, as_json: Json = False) -> None:
-    """Make an agent; `almagest keys create --agent SLUG` gives it a key."""
+    """Make an agent; `almagest key create --agent SLUG` gives it a key."""
     from almagest.models.identity import AgentCreate
     from almagest.operations import identity
 
@@ -135,15 +147,18 @@ def list_agents(org: Org = None, as_json: Json = False) -> None:
 @keys.command(
     "create",
     epilog=examples(
-        "almagest keys create --member ann@acme.example --name laptop",
-        "almagest keys create --agent builder --name ci --expires-at 2027-01-01T00:00:00Z",
+        "almagest key create --member ann@acme.example --name laptop",
+        "almagest key create --agent builder --name ci --expires-at 2027-01-01T00:00:00Z",
+        "almagest key create --agent builder --name trial --rate 2 --daily-quota 1000",
     ),
 )
 def create_key(
     name: Annotated[str, typer.Option(help="What the key is for.")],
     member: MemberOption = None,
     agent: AgentOption = None,
-    expires_at: Annotated[str | None, typer.Option(help="End of the key, with offset: 2027-01-01T00:00:00Z.")] = None,
+    expires_at: ExpiresAt = None,
+    rate: Rate = None,
+    daily_quota: DailyQuota = None,
     org: Org = None,
     as_json: Json = False,
 ) -> None:
@@ -151,28 +166,88 @@ def create_key(
     from almagest.models.identity import KeyCreate
     from almagest.operations import identity
 
-    request = build_request(KeyCreate, org=org, name=name, member=member, agent=agent, expires_at=expires_at)
+    request = build_request(
+        KeyCreate, org=org, name=name, member=member, agent=agent, expires_at=expires_at, rate=rate,
+        daily_quota=daily_quota,
+    )  # fmt: skip
     with open_runtime() as runtime:
         answer = identity.create_key(runtime, None, request)
-    _show(answer.model_dump(mode="json"), as_json)
-    output.print_message("Keep the secret now: it is stored nowhere.")
+    _show_secret(answer.model_dump(mode="json"), as_json)
 
 
 @keys.command("list")
 def list_keys(org: Org = None, as_json: Json = False) -> None:
-    """List the keys of an org by name and prefix, with when each was last used."""
-    columns = ("name", "prefix", "role", "user", "agent", "id", "expires_at", "last_used_at", "revoked_at")
-    _list("keys", columns, org, as_json)
+    """List the keys of an org by name and prefix, with what each has used today of its quota."""
+    from almagest.models.identity import AdminRequest
+    from almagest.operations import identity
+
+    request = build_request(AdminRequest, org=org)
+    with open_runtime() as runtime:
+        answer = identity.list_keys(runtime, None, request)
+    if as_json:
+        output.print_json(answer)
+        return
+    columns = (
+        "name", "prefix", "role", "user", "agent", "id", "used today / quota", "rate", "expires_at", "last_used_at",
+        "revoked_at", "replaced_by",
+    )  # fmt: skip
+    output.print_rows([_with_usage(key) for key in answer["keys"]], columns, empty="There are no keys.")
 
 
-@keys.command("revoke")
-def revoke_key(
-    key: Annotated[
-        UUID, typer.Argument(parser=uuid, metavar="KEY", help="The key's id, as `almagest keys list` prints it.")
-    ],
+@keys.command(
+    "limit",
+    epilog=examples(
+        "almagest key limit 123e4567-e89b-12d3-a456-426614174000 --rate 5 --daily-quota 10000",
+        "almagest key limit 123e4567-e89b-12d3-a456-426614174000 --default-rate --no-daily-quota",
+    ),
+)
+def limit_key(
+    key: KeyId,
+    rate: Rate = None,
+    daily_quota: DailyQuota = None,
+    default_rate: Annotated[bool, typer.Option("--default-rate", help="Back to the default rate.")] = False,
+    no_daily_quota: Annotated[bool, typer.Option("--no-daily-quota", help="No daily quota any more.")] = False,
     org: Org = None,
     as_json: Json = False,
 ) -> None:
+    """Give a key other limits; what is not named stays. A function may use the old ones for up to 30 seconds."""
+    from almagest.models.identity import KeyLimit
+    from almagest.operations import identity
+
+    if (default_rate and rate is not None) or (no_daily_quota and daily_quota is not None):
+        raise typer.BadParameter("a limit is either set or taken away")
+    named = {"id": key, "org": org, "rate": rate, "daily_quota": daily_quota}
+    given = {name: value for name, value in named.items() if value is not None}
+    taken_away = {"rate": None} if default_rate else {}
+    taken_away |= {"daily_quota": None} if no_daily_quota else {}
+    request = read_request(KeyLimit, given | taken_away)
+    with open_runtime() as runtime:
+        answer = identity.limit_key(runtime, None, request)
+    _show(answer, as_json)
+
+
+@keys.command("rotate", epilog=examples("almagest key rotate 123e4567-e89b-12d3-a456-426614174000 --overlap 24h"))
+def rotate_key(
+    key: KeyId,
+    overlap: Annotated[str, typer.Option(help="How long the old key still holds: 0s, 90m, 24h, 7d; at most 30d.")] = (
+        "24h"
+    ),
+    expires_at: ExpiresAt = None,
+    org: Org = None,
+    as_json: Json = False,
+) -> None:
+    """Make a new key in place of one: same owner, role and limits. The old one ends after the overlap."""
+    from almagest.models.identity import KeyRotate
+    from almagest.operations import identity
+
+    request = build_request(KeyRotate, org=org, id=key, overlap=overlap, expires_at=expires_at)
+    with open_runtime() as runtime:
+        answer = identity.rotate_key(runtime, None, request)
+    _show_secret(answer.model_dump(mode="json"), as_json)
+
+
+@keys.command("revoke")
+def revoke_key(key: KeyId, org: Org = None, as_json: Json = False) -> None:
     """End a key. A function may still accept it for up to 30 seconds."""
     from almagest.models.identity import KeyRevoke
     from almagest.operations import identity
@@ -302,6 +377,16 @@ def _list(name: str, columns: tuple[str, ...], org: str | None, as_json: bool) -
     with open_runtime() as runtime:
         answer = operation(runtime, None, request)
     _show_list(answer, name, columns, as_json)
+
+
+def _with_usage(key: dict[str, Any]) -> dict[str, Any]:
+    quota = "no quota" if key["daily_quota"] is None else f"{key['daily_quota']:,}"
+    return {**key, "used today / quota": f"{key['used_today']:,} / {quota}"}
+
+
+def _show_secret(answer: dict[str, Any], as_json: bool) -> None:
+    _show(answer, as_json)
+    output.print_message("Keep the secret now: it is stored nowhere.")
 
 
 def _show(answer: dict[str, Any], as_json: bool) -> None:

@@ -114,12 +114,17 @@ def current_caller(runtime: "Runtime") -> "Caller":
     from almagest.operations.authenticate import authenticate_key
 
     if not runtime.settings.api_key:
-        raise Problem(401, "no_key", "Set ALMAGEST_KEY to an API key; `almagest keys create` makes one.")
-    return authenticate_key(runtime, runtime.settings.api_key.get_secret_value())
+        raise Problem(401, "no_key", "Set ALMAGEST_KEY to an API key; `almagest key create` makes one.")
+    return authenticate_key(runtime, runtime.settings.api_key.get_secret_value()).caller
 
 
 def build_request(model: type[AnyRequest], **fields: Any) -> AnyRequest:
-    """Build a request from the options that were given: those that are None were not.
+    """Build a request from the options that were given: those that are None were not."""
+    return read_request(model, {name: value for name, value in fields.items() if value is not None})
+
+
+def read_request(model: type[AnyRequest], given: dict[str, Any]) -> AnyRequest:
+    """Build a request from fields, of which None is a value too.
 
     Raises
     ------
@@ -130,7 +135,6 @@ def build_request(model: type[AnyRequest], **fields: Any) -> AnyRequest:
 
     from almagest.models.errors import errors_of, summary
 
-    given = {name: value for name, value in fields.items() if value is not None}
     try:
         return model.model_validate(given)
     except ValidationError as error:

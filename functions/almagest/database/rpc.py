@@ -10,7 +10,7 @@ from postgrest.exceptions import APIError
 from supabase import create_client
 from supabase.lib.client_options import SyncClientOptions
 
-from almagest import deadline
+from almagest import deadline, tracing
 from almagest.models.caller import Caller
 from almagest.problems import Problem
 from almagest.settings import Settings
@@ -18,6 +18,8 @@ from almagest.settings import Settings
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 5
+# A name that no proxy on the way writes or takes for its own; `engine.note_request` reads it.
+REQUEST_ID_HEADER = "x-almagest-request-id"
 # Postgres took its transaction back for the sake of another one; the same call succeeds when it is made again.
 SERIALIZATION = {"40001", "40P01"}
 # PostgREST's own connection had died, or was ended while it worked.
@@ -50,7 +52,7 @@ class Rpc:
             # HTTP/1.1 only: a frozen container's HTTP/2 connection dies in a way that takes every stream with it.
             http2=False,
             limits=httpx.Limits(max_keepalive_connections=4, keepalive_expiry=60),
-            event_hooks={"request": [self._limit_time], "response": [_refuse_wrong_key]},
+            event_hooks={"request": [self._limit_time, _name_request], "response": [_refuse_wrong_key]},
         )
         self._api = _postgrest(settings.supabase_url, settings.supabase_key.get_secret_value(), self._http)
 
@@ -116,6 +118,11 @@ def _postgrest(url: str, key: str, http: httpx.Client) -> Any:
         # These keys are not JWTs: they belong into `apikey` alone, and in `Authorization` are refused.
         client.options.headers.pop("Authorization", None)
     return client.schema("api")
+
+
+def _name_request(request: httpx.Request) -> None:
+    if request_id := tracing.request_id():
+        request.headers[REQUEST_ID_HEADER] = request_id
 
 
 def _refuse_wrong_key(response: httpx.Response) -> None:

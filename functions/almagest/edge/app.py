@@ -12,7 +12,7 @@ from aws_lambda_powertools.event_handler import LambdaFunctionUrlResolver, Respo
 from aws_lambda_powertools.event_handler.api_gateway import Route
 from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
 
-from almagest import deadline
+from almagest import deadline, tracing
 from almagest.edge import observe
 from almagest.edge.authenticate import authenticate
 from almagest.edge.body import MAX_BYTES, parse_json, with_text_body
@@ -20,7 +20,7 @@ from almagest.edge.problems import internal, invalid, not_found, render
 from almagest.models.call import Call
 from almagest.models.caller import Caller
 from almagest.problems import Problem
-from almagest.runtime import Runtime, container
+from almagest.runtime import Admission, Runtime, container
 
 Event = dict[str, Any]
 
@@ -93,7 +93,7 @@ class App(LambdaFunctionUrlResolver):
         request_id = event["requestContext"]["requestId"]
         observe.begin(request_id)
         self.mode = None
-        with deadline.limit(context.get_remaining_time_in_millis() / 1000):
+        with deadline.limit(context.get_remaining_time_in_millis() / 1000), tracing.request(request_id):
             response = self._answer(event, context, request_id)
         response = _within_limit(response, request_id)
         response["headers"]["x-request-id"] = request_id
@@ -103,9 +103,10 @@ class App(LambdaFunctionUrlResolver):
     def _answer(self, event: Event, context: Any, request_id: str) -> dict[str, Any]:
         try:
             headers = event.get("headers") or {}
-            caller = authenticate(self.runtime, headers)
+            admission = authenticate(self.runtime, headers)
+            caller = admission.caller
             observe.note(org=caller.org, user=caller.user, agent=caller.agent, key=caller.key)
-            self.runtime.rate_limit.take(caller)
+            self._limit(admission)
             self._require_route(event["requestContext"]["http"]["method"], event["rawPath"])
             self.context.update(caller=caller, call=_call(headers, request_id))
             return self.resolve(with_text_body({**event, "headers": headers}), context)
@@ -113,6 +114,11 @@ class App(LambdaFunctionUrlResolver):
             return _plain(render(_problem_of(error), request_id))
         finally:
             self.context.clear()
+
+    def _limit(self, admission: Admission) -> None:
+        admission.usage.demand()
+        self.runtime.rate_limit.take(admission.caller, admission.rate)
+        admission.usage.count()
 
     def _require_route(self, method: str, path: str) -> None:
         routes = [route for route in self.routes if route.rule.match(path)]

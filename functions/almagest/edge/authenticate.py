@@ -1,12 +1,11 @@
-"""The headers of an event -> the caller; before anything else of the event is looked at."""
+"""The headers of an event -> the caller and their limits; before anything else of the event is looked at."""
 
 import re
 from collections.abc import Mapping
 
 from almagest.edge.problems import unauthorized
-from almagest.models.caller import Caller
 from almagest.operations.authenticate import authenticate_key, authenticate_token
-from almagest.runtime import Runtime
+from almagest.runtime import Admission, Runtime
 
 _BEARER = re.compile(r"bearer +([!-~]{1,8000})", re.IGNORECASE)
 _API_KEY = re.compile(r"alm_[A-Za-z0-9_-]{43}")
@@ -14,8 +13,8 @@ _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _ORG = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
-def authenticate(runtime: Runtime, headers: Mapping[str, str]) -> Caller:
-    """Who sends this request.
+def authenticate(runtime: Runtime, headers: Mapping[str, str]) -> Admission:
+    """Who sends this request, and what of it is left to them.
 
     Parameters
     ----------

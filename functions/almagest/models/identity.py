@@ -1,13 +1,15 @@
 """Orgs, people, agents, their keys, and what they work on."""
 
-from typing import Annotated, Literal, Self
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StrictFloat, StrictInt, model_validator
 
 from almagest.models.base import Request, Result
 from almagest.models.caller import Role
-from almagest.models.fields import EMAIL, Name, Slug, Timestamp, one_line
+from almagest.models.fields import EMAIL, INT32_MAX, Name, Slug, Timestamp, one_line
 
 MemberRole = Literal["owner", "admin", "solutions_engineer", "project_manager", "member"]
 Email = Annotated[str, Field(max_length=320, pattern=EMAIL)]
@@ -17,6 +19,32 @@ MemberName = Annotated[
     str,
     AfterValidator(one_line),
     Field(min_length=1, max_length=320, description="The member's id or e-mail address."),
+]
+
+MAX_OVERLAP = timedelta(days=30)
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("must be a number of s, m, h or d, such as 90m, 24h or 7d")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def _overlap(value: timedelta) -> timedelta:
+    if value > MAX_OVERLAP:
+        raise ValueError("must not be longer than 30d")
+    return value
+
+
+Overlap = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_overlap)]
+Rate = Annotated[StrictFloat, Field(gt=0, le=10_000, description="Requests a second that a container lets through.")]
+DailyQuota = Annotated[
+    StrictInt, Field(ge=1, le=INT32_MAX, description="Requests a UTC day, of all containers together.")
 ]
 
 
@@ -108,6 +136,8 @@ class KeyCreate(AdminRequest):
     member: MemberName | None = None
     agent: Slug | None = None
     expires_at: Timestamp | None = None
+    rate: Rate | None = Field(None, description="None is the default of the installation.")
+    daily_quota: DailyQuota | None = Field(None, description="None is no limit.")
 
     @model_validator(mode="after")
     def _belongs_to_someone(self) -> Self:
@@ -122,6 +152,28 @@ class KeyRevoke(AdminRequest):
     id: UUID
 
 
+class KeyLimit(AdminRequest):
+    """Other limits of a key: what is left out stays, None is the default rate, or no quota."""
+
+    id: UUID
+    rate: Rate | None = None
+    daily_quota: DailyQuota | None = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not self.model_fields_set & {"rate", "daily_quota"}:
+            raise ValueError("name a rate, a daily quota, or both")
+        return self
+
+
+class KeyRotate(AdminRequest):
+    """A new key in place of another; both hold for as long as they overlap."""
+
+    id: UUID
+    overlap: Overlap = timedelta(hours=24)
+    expires_at: Timestamp | None = Field(None, description="None is as long a life as the old key was made for.")
+
+
 class KeyCreated(Result):
     """A new key; its secret is shown this once and stored nowhere."""
 
@@ -132,4 +184,19 @@ class KeyCreated(Result):
     agent: UUID | None = None
     role: Role
     expires_at: AwareDatetime | None = None
+    rate: float | None = None
+    daily_quota: int | None = None
     secret: str
+
+
+class ReplacedKey(Result):
+    """A key that was rotated, and when it ends."""
+
+    id: UUID
+    expires_at: AwareDatetime
+
+
+class KeyRotated(KeyCreated):
+    """A new key in place of another."""
+
+    replaces: ReplacedKey

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from almagest.models.caller import Caller
-from almagest.runtime import Runtime
+from almagest.runtime import Admission, Runtime
+from almagest.usage import Usage
 
 
-def authenticate_key(runtime: Runtime, token: str) -> Caller:
-    """The caller of an API key; only the key's hash leaves this process.
+def authenticate_key(runtime: Runtime, token: str) -> Admission:
+    """The caller of an API key, and its limits; only the key's hash leaves this process.
 
     Raises
     ------
@@ -21,8 +22,8 @@ def authenticate_key(runtime: Runtime, token: str) -> Caller:
     return _authenticate(runtime, f"key:{key_hash}", {"key_hash": key_hash})
 
 
-def authenticate_token(runtime: Runtime, token: str, org: str | None) -> Caller:
-    """The caller of a Supabase user's JWT.
+def authenticate_token(runtime: Runtime, token: str, org: str | None) -> Admission:
+    """The caller of a Supabase user's JWT, who has the default rate and no quota.
 
     Parameters
     ----------
@@ -43,14 +44,18 @@ def hash_key(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _authenticate(runtime: Runtime, name: str, credential: dict[str, Any]) -> Caller:
+def _authenticate(runtime: Runtime, name: str, credential: dict[str, Any]) -> Admission:
     known = runtime.callers.get(name)
-    if known:
+    if known and not known.usage.is_due():
         return known
-    answer = runtime.rpc.call("authenticate", None, credential, retry=True)
-    caller = Caller.model_validate(answer)
-    runtime.callers.put(name, caller, _lifetime(answer.get("expires_at")))
-    return caller
+    usage = runtime.usage.get(name) or Usage()
+    report = usage.report()
+    answer = runtime.rpc.call("authenticate", None, {**credential, "usage": report}, retry=True)
+    usage.learn(report, answer.get("used_today", 0), answer.get("daily_quota"))
+    admission = Admission(Caller.model_validate(answer), answer.get("rate"), usage)
+    runtime.usage.put(name, usage)
+    runtime.callers.put(name, admission, _lifetime(answer.get("expires_at")))
+    return admission
 
 
 def _lifetime(expires_at: str | None) -> float | None:

@@ -11,7 +11,10 @@ from almagest.models.identity import (
     DealCreate,
     KeyCreate,
     KeyCreated,
+    KeyLimit,
     KeyRevoke,
+    KeyRotate,
+    KeyRotated,
     MemberAdd,
     MemberRemove,
     MemberRoleSet,
@@ -116,24 +119,43 @@ def list_agents(runtime: Runtime, caller: Caller | None, request: AdminRequest) 
 
 def create_key(runtime: Runtime, caller: Caller | None, request: KeyCreate) -> KeyCreated:
     """Make an API key of 256 random bits. The secret is in the answer and nowhere else: only its hash is sent."""
-    secret = KEY_PREFIX + secrets.token_urlsafe(32)
-    fields = {
-        **request.model_dump(mode="json", exclude_none=True),
-        "key_hash": hash_key(secret),
-        "prefix": secret[:VISIBLE_CHARACTERS],
-    }
+    secret, hashed = _new_secret()
+    fields = {**request.model_dump(mode="json", exclude_none=True), **hashed}
     answer = runtime.rpc.call("create_key", caller, fields, retry=False)
     return KeyCreated.model_validate({**answer, "secret": secret})
 
 
+def rotate_key(runtime: Runtime, caller: Caller | None, request: KeyRotate) -> KeyRotated:
+    """Make a key in place of another, of the same owner and with the same limits; the other ends after the overlap."""
+    secret, hashed = _new_secret()
+    fields = {
+        **request.model_dump(mode="json", exclude_none=True, exclude={"overlap"}),
+        "overlap_seconds": request.overlap.total_seconds(),
+        **hashed,
+    }
+    answer = runtime.rpc.call("rotate_key", caller, fields, retry=False)
+    return KeyRotated.model_validate({**answer, "secret": secret})
+
+
+def limit_key(runtime: Runtime, caller: Caller | None, request: KeyLimit) -> Answer:
+    """Give a key another rate or quota; a function may use the old ones for as long as callers are cached."""
+    return runtime.rpc.call("limit_key", caller, request.model_dump(mode="json", exclude_unset=True), retry=True)
+
+
 def list_keys(runtime: Runtime, caller: Caller | None, request: AdminRequest) -> Answer:
-    """The org's keys by name and prefix, with when each was last used."""
+    """The org's keys by name and prefix, with what each has used today of its quota, and when it was last used."""
     return _read(runtime, "list_keys", caller, request)
 
 
 def revoke_key(runtime: Runtime, caller: Caller | None, request: KeyRevoke) -> Answer:
     """End a key; a function may still know it for as long as callers are cached."""
     return _write(runtime, "revoke_key", caller, request)
+
+
+def _new_secret() -> tuple[str, dict[str, str]]:
+    """A key, and what the database may know of it."""
+    secret = KEY_PREFIX + secrets.token_urlsafe(32)
+    return secret, {"key_hash": hash_key(secret), "prefix": secret[:VISIBLE_CHARACTERS]}
 
 
 def _write(runtime: Runtime, name: str, caller: Caller | None, request: Request) -> Answer:
