@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from almagest.problems import Problem
 
-# So much of what was left of a quota is used up before the database is asked again how much is left now.
-SHARE = 10
+# A container asks again when it has used this part of what was its share, among all that count, of what was left.
+PARTS = 10
 
 
 def utc_now() -> datetime:
@@ -25,8 +25,8 @@ class Usage:
     costs in precision:
 
     - Until they ask again, containers do not see what the others let through: a quota may be exceeded by what the other
-      containers serve in 30 seconds. Near its end by less, since a container that has used a tenth of what was left
-      when it last asked asks again.
+      containers serve in 30 seconds. Near its end by much less, about ten requests a container, since one that has used
+      a tenth of its share of what was left when it last asked asks again.
     - A container that ends between two reports takes up to 30 seconds of its count along; so does midnight.
     - A request that is refused after it was reported counts, once a container at the most.
 
@@ -52,7 +52,7 @@ class Usage:
         in_hand = 1 if left is None or left > 0 else 0
         return {"source": str(self._source), "day": self._day.isoformat(), "requests": self._served + in_hand}
 
-    def learn(self, report: dict[str, Any], used_today: int, quota: int | None) -> None:
+    def learn(self, report: dict[str, Any], used_today: int, quota: int | None, sources: int = 1) -> None:
         """Take in the answer to a report.
 
         Parameters
@@ -63,12 +63,15 @@ class Usage:
             Requests of all containers on the day of the report, those of the report among them.
         quota
             Requests a UTC day; None for no limit.
+        sources
+            How many containers have counted on this day.
         """
         self._elsewhere = max(0, used_today - int(report["requests"]))
         self._quota = quota
         left = self._left()
         # One that is used up is asked about no more often than every other: it takes a new day, or another quota.
-        self._ask_at = self._served + max(1, left // SHARE) if left is not None and left > 0 else None
+        share = max(1, (left or 0) // (PARTS * max(1, sources)))
+        self._ask_at = self._served + share if left is not None and left > 0 else None
 
     def is_due(self) -> bool:
         """Whether the database has to be asked before the next request, however lately it was."""

@@ -2,8 +2,8 @@
 -- Called with caller null.
 --   request  {key_hash: SHA-256 of an API key, hex} or {user_id: of a verified JWT, org: id or slug or null}; usage:
 --            {source: uuid of the container's count, day: its UTC day, requests: let through on it} or null
---   returns  {org, user, agent, role, key, expires_at, rate, daily_quota, used_today: by all containers}; the last of
---            them the key's, or null; used_today of the day that the report names
+--   returns  {org, user, agent, role, key, expires_at, rate, daily_quota, used_today: requests of all containers on the
+--            day of the report, sources: how many containers that were}; expires_at, rate and daily_quota of the key
 --   errors   401 unauthorized: no such key, revoked, expired, or not a member; all alike
 -- That a key was used is noted once a minute at the most, by whoever comes first, so that a busy key is no hot row.
 create or replace function api.authenticate(caller jsonb, request jsonb)
@@ -27,9 +27,8 @@ begin
             );
             return jsonb_build_object(
                 'org', k.org_id, 'user', k.user_id, 'agent', k.agent_id, 'role', k.role, 'key', k.id,
-                'expires_at', k.expires_at, 'rate', k.rate, 'daily_quota', k.daily_quota,
-                'used_today', engine.count_usage(k.org_id, coalesce(k.counted_as, k.id), request -> 'usage')
-            );
+                'expires_at', k.expires_at, 'rate', k.rate, 'daily_quota', k.daily_quota
+            ) || engine.count_usage(k.org_id, coalesce(k.counted_as, k.id), request -> 'usage');
         end if;
     elsif request ->> 'user_id' is not null then
         select mb.* into m
@@ -39,10 +38,8 @@ begin
         order by mb.created_at, mb.org_id
         limit 1;
         if m.org_id is not null then
-            return jsonb_build_object(
-                'org', m.org_id, 'user', m.user_id, 'role', m.role,
-                'used_today', engine.count_usage(m.org_id, m.user_id, request -> 'usage')
-            );
+            return jsonb_build_object('org', m.org_id, 'user', m.user_id, 'role', m.role)
+                || engine.count_usage(m.org_id, m.user_id, request -> 'usage');
         end if;
     end if;
     perform engine.problem(401, 'unauthorized', 'The credential is missing, wrong, expired or revoked.');

@@ -20,31 +20,37 @@ begin
 end
 $$;
 
--- Keeps what one container has let through, and returns what all have on the day that it reports.
+-- Keeps what one container has let through, and tells what all have on the day that it reports: {used_today, sources},
+-- where the last is how many containers have counted.
 --   report  {source: the container's id of this count, day: its UTC day, requests: of this day so far} or null
 -- A count only grows, so a report that comes twice, or after a later one, changes nothing; one that is lost is made good
 -- by the next. A day that is neither yesterday, today nor tomorrow is of a clock that is wrong: nothing is kept of it.
 create or replace function engine.count_usage(org uuid, principal uuid, report jsonb)
-returns bigint language plpgsql as $$
+returns jsonb language plpgsql as $$
 declare
     today date := engine.usage_day();
     day date := coalesce((report ->> 'day')::date, today);
     is_first boolean;
 begin
     if report ->> 'source' is null or abs(day - today) > 1 then
-        return engine.used(org, principal, today);
+        day := today;
+    else
+        -- What a crash of the database would lose of it, the next report brings again.
+        perform set_config('synchronous_commit', 'off', true);
+        insert into almagest.usage as u (org_id, day, principal, source, requests)
+        values (org, day, principal, (report ->> 'source')::uuid, (report ->> 'requests')::bigint)
+        on conflict on constraint usage_pkey do update set requests = excluded.requests
+        where u.requests < excluded.requests
+        returning u.xmax = 0 into is_first;
     end if;
-    -- What a crash of the database would lose of it, the next report brings again.
-    perform set_config('synchronous_commit', 'off', true);
-    insert into almagest.usage as u (org_id, day, principal, source, requests)
-    values (org, day, principal, (report ->> 'source')::uuid, (report ->> 'requests')::bigint)
-    on conflict on constraint usage_pkey do update set requests = excluded.requests
-    where u.requests < excluded.requests
-    returning u.xmax = 0 into is_first;
     if is_first then
         perform engine.forget_usage(org, today);
     end if;
-    return engine.used(org, principal, day);
+    return (
+        select jsonb_build_object('used_today', coalesce(sum(u.requests), 0), 'sources', count(*))
+        from almagest.usage as u
+        where u.org_id = org and u.day = count_usage.day and u.principal = count_usage.principal
+    );
 end
 $$;
 

@@ -393,6 +393,7 @@ def test_a_key_is_its_owners_caller(server: Server, org: Org, bert: Caller) -> N
             "rate": None,
             "daily_quota": None,
             "used_today": 0,
+            "sources": 0,
         }
         assert search(server, caller, "zebra")["results"] == []
     caller = _authenticated(server, "bert")
@@ -518,7 +519,8 @@ def test_a_user_is_authenticated_by_membership(server: Server, org: Org) -> None
     alpha = server.value("select id::text from almagest.orgs where slug = 'alpha'")
     beta = server.value("select id::text from almagest.orgs where slug = 'beta'")
     assert caller(None)["org"] == caller("alpha")["org"] == caller(alpha)["org"] == alpha
-    assert caller("beta") == {"org": beta, "user": user, "role": "project_manager", "used_today": 0}
+    told = {"org": beta, "user": user, "role": "project_manager", "used_today": 0, "sources": 0}
+    assert caller("beta") == told
     assert caller(beta)["org"] == beta
     with pytest.raises(Refused, match="401 unauthorized"):
         caller("acme")

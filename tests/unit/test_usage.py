@@ -46,15 +46,14 @@ class Container:
             self.ask()
         try:
             self.usage.demand()
-        except Problem as problem:
-            assert (problem.status, problem.code) == (429, "quota_exceeded")
+        except Problem:
             return False
         self.usage.count()
         return True
 
     def ask(self) -> None:
         report = self.usage.report()
-        self.usage.learn(report, self.world.answer(report), self.world.quota)
+        self.usage.learn(report, self.world.answer(report), self.world.quota, len(self.world.reports))
         self.asked_at = self.world.now
 
 
@@ -86,13 +85,13 @@ def test_an_early_report_costs_few_calls() -> None:
     assert world.asked < 130
 
 
-@pytest.mark.parametrize("containers", [2, 5, 20])
+@pytest.mark.parametrize("containers", [2, 5, 20, 50])
 def test_containers_together_exceed_a_quota_by_little(containers: int) -> None:
-    """By a tenth of what was left when each of them last asked, at the most, and the last is left to ten."""
+    """Though not a second passes, in which they would hear of each other anyway."""
     world = World(1000)
     all_ = [Container(world) for _ in range(containers)]
     served = sum(container.serve() for _ in range(1200) for container in all_)
-    assert 1000 <= served <= 1000 + 9 * containers
+    assert 1000 <= served <= 1000 + 10 * containers
 
 
 def test_the_next_day_is_a_new_one() -> None:
@@ -122,80 +121,6 @@ def test_another_quota_counts_within_30_seconds() -> None:
 
 
 class TestEdge:
-    def ask(self) -> None:
-        report = self.usage.report()
-        self.usage.learn(report, self.world.answer(report), self.world.quota)
-        self.asked_at = self.world.now
-
-
-@pytest.mark.parametrize("quota", [1, 2, 3, 10, 101, 1000])
-def test_one_container_lets_through_what_the_quota_says(quota: int) -> None:
-    world = World(quota)
-    container = Container(world)
-    assert sum(container.serve() for _ in range(quota + 50)) == quota
-    assert world.used("2026-05-01") == quota
-
-
-def test_without_a_quota_nothing_is_refused_and_everything_counted() -> None:
-    world = World(None)
-    container = Container(world)
-    for _ in range(100):
-        assert container.serve()
-        world.now += timedelta(seconds=1)
-    assert world.asked == 4
-    container.ask()
-    assert world.used("2026-05-01") == 101
-
-
-def test_an_early_report_costs_few_calls() -> None:
-    """A tenth of what is left each time: about 10 times its logarithm."""
-    world = World(100_000)
-    container = Container(world)
-    served = sum(container.serve() for _ in range(100_050))
-    assert served == 100_000
-    assert world.asked < 130
-
-
-@pytest.mark.parametrize("containers", [2, 5, 20])
-def test_containers_together_exceed_a_quota_by_little(containers: int) -> None:
-    """By a tenth of what was left when each of them last asked, at the most, and the last is left to ten."""
-    world = World(1000)
-    all_ = [Container(world) for _ in range(containers)]
-    served = sum(container.serve() for _ in range(1200) for container in all_)
-    assert 1000 <= served <= 1000 + 9 * containers
-
-
-def test_the_next_day_is_a_new_one() -> None:
-    world = World(5)
-    container = Container(world)
-    assert sum(container.serve() for _ in range(9)) == 5
-    world.now = datetime(2026, 5, 1, 23, 59, 58, 500_000, tzinfo=UTC)
-    with pytest.raises(Problem) as refused:
-        container.usage.demand()
-    assert refused.value.retry_after == 2
-    world.now += timedelta(seconds=2)
-    assert sum(container.serve() for _ in range(9)) == 5
-    assert (world.used("2026-05-01"), world.used("2026-05-02")) == (5, 5)
-
-
-def test_another_quota_counts_within_30_seconds() -> None:
-    world = World(5)
-    container = Container(world)
-    assert sum(container.serve() for _ in range(9)) == 5
-    world.quota = 8
-    assert not container.serve()
-    world.now += timedelta(seconds=CACHED_SECONDS)
-    assert sum(container.serve() for _ in range(9)) == 3
-    world.quota = None
-    world.now += timedelta(seconds=CACHED_SECONDS)
-    assert all(container.serve() for _ in range(9))
-
-
-class TestEdge:
-    @pytest.fixture
-    def app(self, monkeypatch: pytest.MonkeyPatch) -> App:
-        return search.app
-
     def ask(self, monkeypatch: pytest.MonkeyPatch, requests: int, **limits: Any) -> list[Any]:
         rpc = FakeRpc(
             {"authenticate": lambda request: {**CALLER, "used_today": request["usage"]["requests"], **limits}}

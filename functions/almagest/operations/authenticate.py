@@ -51,7 +51,7 @@ def _authenticate(runtime: Runtime, name: str, credential: dict[str, Any]) -> Ad
     usage = runtime.usage.get(name) or Usage()
     report = usage.report()
     answer = runtime.rpc.call("authenticate", None, {**credential, "usage": report}, retry=True)
-    usage.learn(report, answer.get("used_today", 0), answer.get("daily_quota"))
+    usage.learn(report, answer.get("used_today", 0), answer.get("daily_quota"), answer.get("sources", 1))
     admission = Admission(Caller.model_validate(answer), answer.get("rate"), usage)
     runtime.usage.put(name, usage)
     runtime.callers.put(name, admission, _lifetime(answer.get("expires_at")))
