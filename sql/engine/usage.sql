@@ -29,16 +29,16 @@ create or replace function engine.count_usage(org uuid, principal uuid, report j
 returns jsonb language plpgsql as $$
 declare
     today date := engine.usage_day();
-    day date := coalesce((report ->> 'day')::date, today);
+    counted date := coalesce((report ->> 'day')::date, today);
     is_first boolean;
 begin
-    if report ->> 'source' is null or abs(day - today) > 1 then
-        day := today;
+    if report ->> 'source' is null or abs(counted - today) > 1 then
+        counted := today;
     else
         -- What a crash of the database would lose of it, the next report brings again.
         perform set_config('synchronous_commit', 'off', true);
         insert into almagest.usage as u (org_id, day, principal, source, requests)
-        values (org, day, principal, (report ->> 'source')::uuid, (report ->> 'requests')::bigint)
+        values (org, counted, principal, (report ->> 'source')::uuid, (report ->> 'requests')::bigint)
         on conflict on constraint usage_pkey do update set requests = excluded.requests
         where u.requests < excluded.requests
         returning u.xmax = 0 into is_first;
@@ -49,7 +49,7 @@ begin
     return (
         select jsonb_build_object('used_today', coalesce(sum(u.requests), 0), 'sources', count(*))
         from almagest.usage as u
-        where u.org_id = org and u.day = count_usage.day and u.principal = count_usage.principal
+        where u.org_id = org and u.day = counted and u.principal = count_usage.principal
     );
 end
 $$;
