@@ -164,8 +164,9 @@ class Emulator:
         app = web.Application(client_max_size=0)
         app.router.add_post("/2015-03-31/functions/{name}/invocations", self._serve_invoke)
         app.router.add_route("*", "/v1/{name}", self._serve_url)
-        app.router.add_route("*", "/v1/{name}/{rest:.*}", self._serve_url)
-        app.router.add_route("*", "/{path:.*}", _serve_nothing)
+        # Of any characters, line ends among them: what a path may be is the function's to say.
+        app.router.add_route("*", r"/v1/{name}/{rest:[\s\S]*}", self._serve_url)
+        app.router.add_route("*", r"/{path:[\s\S]*}", _serve_nothing)
         # A function URL hands over a compressed body as it came.
         self._runner = web.AppRunner(
             app, access_log=None, logger=_server_log, shutdown_timeout=1, auto_decompress=False

@@ -12,6 +12,8 @@ from almagest.problems import Problem
 
 MAX_BYTES = 6 * 1024 * 1024
 
+# JSON's own; what else Unicode takes for a space is no empty body.
+_WHITESPACE = " \t\r\n"
 _NO_OBJECT = {"field": "", "message": "must be a JSON object"}
 
 
@@ -24,11 +26,11 @@ def with_text_body(event: dict[str, Any]) -> dict[str, Any]:
         400 `invalid_base64` or `invalid_utf8`, 413 `too_large`, 415 `unsupported_media_type`.
     """
     raw = _bytes(event)
-    if raw.strip():
+    if raw.strip(_WHITESPACE.encode()):
         _require_json(event["headers"].get("content-type", ""))
         _require_plain(event["headers"].get("content-encoding", "identity"))
     headers = {**event["headers"], "content-type": "application/json"}
-    return {**event, "headers": headers, "body": _text(raw).strip() or "{}", "isBase64Encoded": False}
+    return {**event, "headers": headers, "body": _text(raw).strip(_WHITESPACE) or "{}", "isBase64Encoded": False}
 
 
 def parse_json(text: str) -> dict[str, Any]:

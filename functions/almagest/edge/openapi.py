@@ -25,7 +25,8 @@ PROBLEMS = {
     "413": "The body, or the answer, is larger than 6 MB.",
     "415": "The body is not JSON in UTF-8.",
     "422": "A field is not valid; `errors` names it.",
-    "429": "Too many requests; try again after `Retry-After` seconds.",
+    "429": "Too many requests: `rate_limited` for those of a second, `quota_exceeded` for those of a UTC day; "
+    "try again after `Retry-After` seconds.",
     "500": "Something went wrong here.",
     "503": "The database is not available; try again after `Retry-After` seconds.",
 }
@@ -46,6 +47,29 @@ PROBLEM = {
     },
 }
 
+# What the platform answers by itself, before a function runs: a request that is too large, or one too many at once.
+PLATFORM_ANSWERS = {"413", "429"}
+
+PLATFORM_MESSAGE = {
+    "type": "object",
+    "title": "PlatformMessage",
+    "description": "What AWS says of a request that no function has seen.",
+    "properties": {"Message": {"type": "string"}},
+}
+
+DESCRIPTION = """\
+Every path begins with the name of its function. What is not described here is a 404, and another method on what is, a
+405 with `Allow`; both are problems like all others.
+
+A 404 is the same for what is not there and for what the caller may not see.
+
+Limits. A key has a rate, in requests a second; each container of a function counts for itself and lets twice the rate
+through at once, so what passes is at most the rate times the containers that serve the key at that moment. It may have
+a daily quota, in requests a UTC day, which all containers share: they report what they have served whenever they ask
+whose a key is, at the latest after 30 seconds, so a quota may be exceeded by what other containers serve meanwhile.
+Requests count that passed authentication and both limits, whatever their answer. A user's token has the default rate
+and no quota. Other limits, like the end of a key, take up to 30 seconds to be known everywhere."""
+
 HEADERS = {
     "x-request-id": "Of this request; it is in the logs and in the trace too.",
     "Retry-After": "Seconds after which a retry may succeed.",
@@ -54,17 +78,20 @@ HEADERS = {
 # Headers of some problems alone, by status.
 OWN_HEADERS = {"401": ["WWW-Authenticate"], "429": ["Retry-After"], "503": ["Retry-After"]}
 
+# What a path says as the id of something. A function reads it as text, so that what is no id is a 404 like all others.
+ID_PARAMETERS = {"item", "trace"}
+
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "The same key and request have their effect once; the same key with another request is a 409.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
 }
 
 ORG = {
     "name": "x-almagest-org",
     "in": "header",
-    "description": "Slug or id of the org, for a user's token where the user belongs to several.",
+    "description": "Slug or id of the org, for a user's token where the user belongs to several; a key has one org.",
     "schema": {"type": "string"},
 }
 
@@ -82,12 +109,17 @@ def document(apps: Iterable[App]) -> dict[str, Any]:
     for path, operations in paths.items():
         for method, operation in operations.items():
             _complete(path, method, operation, schemas)
-    schemas["Problem"] = PROBLEM
+    schemas |= {"Problem": PROBLEM, "PlatformMessage": PLATFORM_MESSAGE}
     for generated in ("HTTPValidationError", "ValidationError", "ResponseValidationError"):
         schemas.pop(generated, None)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Almagest", "version": almagest.__version__, "summary": "A knowledge system for AI agents."},
+        "info": {
+            "title": "Almagest",
+            "version": almagest.__version__,
+            "summary": "A knowledge system for AI agents.",
+            "description": DESCRIPTION,
+        },
         "servers": [{"url": "http://127.0.0.1:8787", "description": "The local stack."}],
         "security": [{"bearer": []}],
         "paths": dict(sorted(paths.items())),
@@ -144,6 +176,9 @@ def _complete(path: str, method: str, operation: dict[str, Any], schemas: dict[s
         response["headers"] = _headers("x-request-id")
     problems = {status: {"$ref": f"#/components/responses/Problem{status}"} for status in PROBLEMS}
     operation["responses"] = succeeded | problems
+    for parameter in operation.get("parameters", []):
+        if parameter["in"] == "path" and parameter["name"] in ID_PARAMETERS:
+            parameter["schema"]["format"] = "uuid"
     shared = [ORG] if method == "get" or not path.startswith("/v1/write/") else [IDEMPOTENCY_KEY, ORG]
     operation["parameters"] = operation.get("parameters", []) + shared
     if "requestBody" in operation:
@@ -153,10 +188,13 @@ def _complete(path: str, method: str, operation: dict[str, Any], schemas: dict[s
 
 
 def _problem(status: str) -> dict[str, Any]:
+    content = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    if status in PLATFORM_ANSWERS:
+        content["application/json"] = {"schema": {"$ref": "#/components/schemas/PlatformMessage"}}
     return {
         "description": PROBLEMS[status],
         "headers": _headers("x-request-id", *OWN_HEADERS.get(status, [])),
-        "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "content": content,
     }
 
 

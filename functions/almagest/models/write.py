@@ -4,6 +4,7 @@ from typing import Any, Literal, Self
 from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from almagest.models.base import Request, Result
 from almagest.models.fields import (
@@ -73,15 +74,15 @@ class ItemUpdate(Request):
 
     version: Version
     title: Title | None = None
-    content: Content | None = None
-    type: Reference | None = None
-    importance: Fraction | None = None
-    tags: Tags | None = None
-    metadata: Metadata | None = None
+    content: Content | SkipJsonSchema[None] = None
+    type: Reference | SkipJsonSchema[None] = None
+    importance: Fraction | SkipJsonSchema[None] = None
+    tags: Tags | SkipJsonSchema[None] = None
+    metadata: Metadata | SkipJsonSchema[None] = None
     occurred_at: Timestamp | None = None
     source_ref: SourceRef | None = None
     agent_name: Name | None = None
-    evergreen: Flag | None = Field(
+    evergreen: Flag | SkipJsonSchema[None] = Field(
         None, description="Whether it keeps its strength; of a shared item, for owners and admins."
     )
 
