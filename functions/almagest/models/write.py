@@ -4,7 +4,6 @@ from typing import Any, Literal, Self
 from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic.json_schema import SkipJsonSchema
 
 from almagest.models.base import Request, Result
 from almagest.models.fields import (
@@ -69,24 +68,38 @@ class BatchWrite(BaseModel):
     )
 
 
+NEVER_CLEARED = ("content", "type", "importance", "tags", "metadata", "evergreen")
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    """Say in the schema that null is no value of these fields, though it is what stands for a field that is left out."""
+    for name in NEVER_CLEARED:
+        described = schema["properties"][name]
+        [value] = [each for each in described.pop("anyOf") if each != {"type": "null"}]
+        described.update(value)
+        described.pop("default", None)
+
+
 class ItemUpdate(Request):
     """Fields to change, and the version that they were read from. A field that is left out stays as it is."""
 
+    model_config = ConfigDict(json_schema_extra=_without_null)
+
     version: Version
     title: Title | None = None
-    content: Content | SkipJsonSchema[None] = None
-    type: Reference | SkipJsonSchema[None] = None
-    importance: Fraction | SkipJsonSchema[None] = None
-    tags: Tags | SkipJsonSchema[None] = None
-    metadata: Metadata | SkipJsonSchema[None] = None
+    content: Content | None = None
+    type: Reference | None = None
+    importance: Fraction | None = None
+    tags: Tags | None = None
+    metadata: Metadata | None = None
     occurred_at: Timestamp | None = None
     source_ref: SourceRef | None = None
     agent_name: Name | None = None
-    evergreen: Flag | SkipJsonSchema[None] = Field(
+    evergreen: Flag | None = Field(
         None, description="Whether it keeps its strength; of a shared item, for owners and admins."
     )
 
-    @field_validator("content", "type", "importance", "tags", "metadata", "evergreen")
+    @field_validator(*NEVER_CLEARED)
     @classmethod
     def _not_cleared(cls, value: Any) -> Any:
         if value is None:
