@@ -14,7 +14,7 @@ begin
     on conflict do nothing
     returning * into made;
     if made.id is null then
-        perform engine.problem(409, 'slug_taken', format('There is an agent %L already.', request ->> 'slug'));
+        perform engine.problem(409, 'slug_taken', 'There is an agent of this slug already.');
     end if;
     return jsonb_build_object('id', made.id, 'slug', made.slug, 'name', made.name);
 end

@@ -16,7 +16,7 @@ begin
     on conflict do nothing
     returning * into made;
     if made.id is null then
-        perform engine.problem(409, 'slug_taken', format('There is a deal %L already.', request ->> 'slug'));
+        perform engine.problem(409, 'slug_taken', 'There is a deal of this slug already.');
     end if;
     return jsonb_build_object('id', made.id, 'client', made.client_id, 'slug', made.slug, 'name', made.name);
 end

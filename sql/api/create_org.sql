@@ -17,7 +17,7 @@ begin
     on conflict do nothing
     returning * into o;
     if o.id is null then
-        perform engine.problem(409, 'slug_taken', format('There is an org %L already.', request ->> 'slug'));
+        perform engine.problem(409, 'slug_taken', 'There is an org of this slug already.');
     end if;
     insert into almagest.members (org_id, user_id, role, email, name) values (
         o.id, coalesce((request -> 'owner' ->> 'user_id')::uuid, gen_random_uuid()), 'owner',

@@ -139,7 +139,7 @@ begin
             )
         end;
         if condition is null then
-            perform engine.problem(422, 'unknown_filter', format('There is no filter %L.', left(name, 100)));
+            perform engine.problem(422, 'unknown_filter', 'There is no filter of such a name.');
         end if;
         conditions := conditions || ' and ' || condition;
     end loop;

@@ -22,7 +22,7 @@ begin
         perform engine.problem(422, 'org_missing', 'Say which org: there is none yet, or more than one.');
     end if;
     if org is null then
-        perform engine.problem(404, 'unknown_org', format('There is no org %L.', request ->> 'org'));
+        perform engine.problem(404, 'unknown_org', 'There is no such org.');
     end if;
     return org;
 end
@@ -60,7 +60,7 @@ begin
     select m.user_id into found_id from almagest.members as m
     where m.org_id = org and (m.user_id::text = lower(member) or lower(m.email) = lower(member));
     if member is not null and found_id is null then
-        perform engine.problem(404, 'unknown_member', format('There is no member %L.', member));
+        perform engine.problem(404, 'unknown_member', 'There is no such member.');
     end if;
     return found_id;
 end
@@ -75,7 +75,7 @@ begin
     select a.id into found_id from almagest.agents as a
     where a.org_id = org and (a.id::text = lower(agent) or a.slug = agent);
     if agent is not null and found_id is null then
-        perform engine.problem(404, 'unknown_agent', format('There is no agent %L.', agent));
+        perform engine.problem(404, 'unknown_agent', 'There is no such agent.');
     end if;
     return found_id;
 end
@@ -90,7 +90,7 @@ begin
     select k.id into found_id from almagest.clients as k
     where k.org_id = org and (k.id::text = lower(client) or k.slug = client);
     if client is not null and found_id is null then
-        perform engine.problem(404, 'unknown_client', format('There is no client %L.', client));
+        perform engine.problem(404, 'unknown_client', 'There is no such client.');
     end if;
     return found_id;
 end
@@ -105,7 +105,7 @@ begin
     select d.id into found_id from almagest.deals as d
     where d.org_id = org and (d.id::text = lower(deal) or d.slug = deal);
     if deal is not null and found_id is null then
-        perform engine.problem(404, 'unknown_deal', format('There is no deal %L.', deal));
+        perform engine.problem(404, 'unknown_deal', 'There is no such deal.');
     end if;
     return found_id;
 end

@@ -1,8 +1,8 @@
 -- Raises a problem that the edge turns into application/problem+json.
 --   status  HTTP status, 400..599
 --   code    stable name that programs may depend on
---   title   one sentence for a person; no other tenant's name, no content. It stays on one line, whatever it repeats:
---           PostgREST puts it into its status line
+--   title   one sentence for a person; no other tenant's name, and nothing that a caller sent: what is raised is in the
+--           server's log. It stays on one line, whatever it repeats: PostgREST puts it into its status line
 --   extra   further members of the problem
 create or replace function engine.problem(status int, code text, title text, extra jsonb default '{}')
 returns void language plpgsql as $$

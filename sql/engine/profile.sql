@@ -133,7 +133,7 @@ declare
     knobs jsonb := engine.profile_knobs((c).org_id, profile);
 begin
     if knobs is null then
-        perform engine.problem(422, 'unknown_profile', format('There is no search profile %L.', profile));
+        perform engine.problem(422, 'unknown_profile', 'There is no search profile of this name.');
     end if;
     return knobs;
 end
@@ -240,9 +240,10 @@ returns table (field text, message text) language sql immutable parallel safe as
     ) as e
 $$;
 
--- Demands that knobs are valid by themselves and laid over a base; 422 invalid_knobs, which names each that is not.
-create or replace function engine.demand_knobs(knobs jsonb, base jsonb)
-returns void language plpgsql as $$
+-- What is wrong with knobs by themselves or laid over a base, as the 422 invalid_knobs that names each; null where
+-- nothing is. It repeats names that a caller made up, so it is answered, not raised: what is raised is in the log.
+create or replace function engine.knob_problem(knobs jsonb, base jsonb)
+returns jsonb language plpgsql stable as $$
 declare
     errors jsonb := (
         select jsonb_agg(jsonb_build_object('field', 'knobs.' || left(e.field, 200), 'message', e.message))
@@ -253,11 +254,11 @@ begin
         select jsonb_agg(jsonb_build_object('field', 'knobs.' || e.field, 'message', e.message))
         from engine.knob_conflicts(engine.lay_over(base, knobs)) as e
     ));
-    if errors is not null then
-        perform engine.problem(422, 'invalid_knobs', format('The knobs are not valid: %s.', (
+    return case when errors is not null then jsonb_build_object(
+        'status', 422, 'code', 'invalid_knobs', 'errors', errors, 'detail', format('The knobs are not valid: %s.', (
             select string_agg(format('%s: %s', e ->> 'field', e ->> 'message'), '; ') from jsonb_array_elements(errors) as e
-        )), jsonb_build_object('errors', errors));
-    end if;
+        ))
+    ) end;
 end
 $$;
 
@@ -281,7 +282,7 @@ declare
     record jsonb := engine.profile_record(org, profile);
 begin
     if record is null then
-        perform engine.problem(404, 'unknown_profile', format('There is no search profile %L.', profile));
+        perform engine.problem(404, 'unknown_profile', 'There is no search profile of this name.');
     end if;
     return record;
 end

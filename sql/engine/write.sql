@@ -24,7 +24,7 @@ begin
         )
     end;
     if place is null then
-        perform engine.problem(422, 'unknown_' || what, format('There is no %s %L that you work on.', what, slug));
+        perform engine.problem(422, 'unknown_' || what, format('There is no %s of this name that you work on.', what));
     end if;
     return place;
 end
@@ -38,7 +38,7 @@ declare
 begin
     select t.* into known from engine.item_types((c).org_id) as t where t.name = type;
     if known.name is null then
-        perform engine.problem(422, 'unknown_type', format('There is no item type %L.', type));
+        perform engine.problem(422, 'unknown_type', 'There is no item type of this name.');
     end if;
     return known;
 end
@@ -54,9 +54,7 @@ begin
         );
     end if;
     if not (known).may_be_private then
-        perform engine.problem(
-            422, 'cannot_be_private', format('Items of type %L cannot be private.', (known).name)
-        );
+        perform engine.problem(422, 'cannot_be_private', 'Items of this type cannot be private.');
     end if;
 end
 $$;

@@ -33,12 +33,23 @@ class Refused(Exception):
         Everything else in the problem.
     """
 
-    def __init__(self, error: psycopg.Error) -> None:
-        self.status = int((error.sqlstate or "")[2:])
-        self.message = error.diag.message_primary or ""
-        self.members = json.loads(error.diag.message_detail or "{}")
-        self.code = self.members.pop("code", None)
+    def __init__(self, status: int, message: str, members: dict[str, Any]) -> None:
+        self.status = status
+        self.message = message
+        self.members = members
+        self.code = members.pop("code", None)
         super().__init__(f"{self.status} {self.code}: {self.message}")
+
+    @classmethod
+    def raised(cls, error: psycopg.Error) -> "Refused":
+        """One that the function raised."""
+        members = json.loads(error.diag.message_detail or "{}")
+        return cls(int((error.sqlstate or "")[2:]), error.diag.message_primary or "", members)
+
+    @classmethod
+    def answered(cls, problem: dict[str, Any]) -> "Refused":
+        """One that it answered, so that what it quotes is in no log."""
+        return cls(problem.pop("status"), problem.pop("detail"), problem)
 
 
 @dataclass
@@ -85,9 +96,11 @@ def call(
         row = connection.execute(query, (None if caller is None else Jsonb(caller), Jsonb(request or {}))).fetchone()
     except psycopg.Error as error:
         if (error.sqlstate or "").startswith("PT"):
-            raise Refused(error) from None
+            raise Refused.raised(error) from None
         raise
     assert row is not None
+    if isinstance(row[0], dict) and row[0].keys() == {"problem"}:
+        raise Refused.answered(row[0]["problem"])
     return row[0]
 
 

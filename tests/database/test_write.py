@@ -311,7 +311,7 @@ def test_a_batch_reports_what_is_wrong_in_its_place(server: Server, org: Org) ->
     assert results[1]["problem"] == {
         "status": 422,
         "code": "unknown_type",
-        "detail": "There is no item type 'rumour'.",
+        "detail": "There is no item type of this name.",
     }
     contents = [server.call("get_item", org.owner, {"id": results[place]["id"]})["content"] for place in (0, 2)]
     assert contents == ["zebra", "apple"]

@@ -102,6 +102,8 @@ class Rpc:
         data = self._api.rpc(name, arguments).execute().data
         if not isinstance(data, dict):
             raise APIError({"message": f"answered {type(data).__name__}", "code": None})
+        if data.keys() == {"problem"}:
+            raise _answered(data["problem"])
         return data
 
     def _limit_time(self, request: httpx.Request) -> None:
@@ -159,6 +161,11 @@ def _raised(status: int, error: APIError) -> Problem:
     details = json.loads(error.details) if error.details else {}
     code = details.pop("code", "error")
     return Problem(status, code, error.message or code, retry_after=details.pop("retry_after", None), **details)
+
+
+def _answered(problem: dict[str, Any]) -> Problem:
+    """A problem that the function answered instead of raising it, since the database logs what is raised."""
+    return Problem(problem.pop("status"), problem.pop("code"), problem.pop("detail"), **problem)
 
 
 def _misconfigured() -> Problem:

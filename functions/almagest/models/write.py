@@ -72,7 +72,7 @@ NEVER_CLEARED = ("content", "type", "importance", "tags", "metadata", "evergreen
 
 
 def _without_null(schema: dict[str, Any]) -> None:
-    """Say in the schema that null is no value of these fields, though it is what stands for a field that is left out."""
+    """Say in the schema that null is no value of these fields, though it stands for one that is left out."""
     for name in NEVER_CLEARED:
         described = schema["properties"][name]
         [value] = [each for each in described.pop("anyOf") if each != {"type": "null"}]
