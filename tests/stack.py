@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from infra.local.ports import free_port
 
@@ -32,6 +33,16 @@ class Stack:
     url: str
     key: str
     environment: dict[str, str]
+
+    def status(self) -> dict[str, Any]:
+        """What the stack says of itself: its parts' URLs and secrets."""
+        found: dict[str, Any] = json.loads(self.almagest("stack", "status", "--json"))
+        return found
+
+    @property
+    def database_url(self) -> str:
+        """For the database's owner."""
+        return str(self.status()["database_url"])
 
     def almagest(self, *words: str) -> str:
         """Run a command of the CLI, and return what it prints."""

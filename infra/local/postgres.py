@@ -44,6 +44,8 @@ SETTINGS = {
     "jit": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",
+    # With the application's name, which holds the id of the request.
+    "log_line_prefix": "%m [%p] %q%u@%d %a ",
 }
 # A test's cluster is thrown away, so nothing in it has to survive a crash.
 THROWAWAY = {

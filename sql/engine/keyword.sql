@@ -170,8 +170,8 @@ begin
 end
 $$;
 
--- Which rows to read, as a query over almagest.lexical. Here and in engine.rank_columns terms become SQL text, always
--- as literals.
+-- Which rows to read, as a query over almagest.lexical for execute … using c, states, within, queries, conditions. Terms
+-- stay parameters, here and in engine.rank_columns: where a query is cut short, its text is in the server's log.
 --   rows    about how many the condition may let through
 --   again   whether this is the second reading, since the first did not fill the answer: then some rows of the next
 --           word alone come too
@@ -181,7 +181,8 @@ $$;
 -- query, adds up to a threshold. So of common words only rows are read that hold several. The word index walks through
 -- the rows of each term that may be the rarest of a row, 50,000 of them at the most.
 create or replace function engine.rows_to_read(
-    org uuid, q engine.query_terms, rows float8, again boolean, out query text, out bound float8
+    q engine.query_terms, org uuid, rows float8, again boolean, out query text, out conditions tsquery[],
+    out bound float8
 )
 language plpgsql immutable parallel safe as $$
 declare
@@ -193,10 +194,10 @@ declare
     alone int := 0;         -- terms that do by themselves
     needed record;
     beside text;
-    conditions text[] := '{}';
+    wanted text[] := '{}';
 begin
     if rows >= (select sum(d) from unnest((q).documents) as d) then
-        conditions := array[array_to_string(words, ' | ')];
+        wanted := array[array_to_string(words, ' | ')];
         alone := n;
     else
         leads := greatest(1, (
@@ -210,12 +211,12 @@ begin
         needed := engine.idf_to_reach(idfs[:chosen], (q).documents[:chosen], (q).size, leads, rows);
         alone := (select count(*) from unnest(idfs[:leads]) as idf where idf >= needed.least_idf);
         if alone > 0 then
-            conditions := array[array_to_string(words[:alone], ' | ')];
+            wanted := array[array_to_string(words[:alone], ' | ')];
         end if;
         for i in alone + 1..leads loop
             beside := engine.adding_up(words[i + 1:chosen], idfs[i + 1:chosen], needed.least_idf - idfs[i], 2);
             exit when beside is null;
-            conditions := conditions || format('%s & (%s)', words[i], beside);
+            wanted := wanted || format('%s & (%s)', words[i], beside);
         end loop;
         bound := case
             when needed.expected > 4 * rows then 'infinity'
@@ -226,15 +227,16 @@ begin
     query := format(
         '(select l.* from almagest.lexical as l where %s limit %s)%s',
         (
-            select string_agg(format('almagest.org_terms(l.org_id, l.terms) @@ %L::tsquery', each), ' or ')
-            from unnest(conditions) as each
+            select string_agg(format('almagest.org_terms(l.org_id, l.terms) @@ ($5)[%s]', number), ' or ')
+            from generate_series(1, cardinality(wanted)) as number
         ),
         case when bound = 'infinity' then (2 * rows)::bigint::text else 'all' end,
         case when again and alone < n then format(
-            ' union all (select l.* from almagest.lexical as l where almagest.org_terms(l.org_id, l.terms) @@ %L::tsquery'
-            ' limit %s)', words[alone + 1], rows::bigint / 10
+            ' union all (select l.* from almagest.lexical as l where almagest.org_terms(l.org_id, l.terms) @@ ($5)[%s]'
+            ' limit %s)', cardinality(wanted) + 1, rows::bigint / 10
         ) end
     );
+    conditions := (wanted || words[alone + 1:alone + 1])::tsquery[];
     bound := case when alone < n then bound end;
 end
 $$;
@@ -263,13 +265,13 @@ returns float8 language sql immutable parallel safe as $$
     )
 $$;
 
--- The rank of each term of the query in a row, as SQL columns r1, r2, …; 0 where it is not there.
+-- The rank of each term of the query in a row, as SQL columns r1, r2, … over the queries as $4; 0 where it is not there.
 create or replace function engine.rank_columns(queries tsquery[])
 returns text language sql immutable parallel safe as $$
     select string_agg(
-        format('ts_rank(''{0,0,1,1}'', l.terms, %L::tsquery) as r%s', query, number), ', ' order by number
+        format('ts_rank(''{0,0,1,1}'', l.terms, ($4)[%s]) as r%s', number, number), ', ' order by number
     )
-    from unnest(queries) with ordinality as t (query, number)
+    from generate_series(1, cardinality(queries)) as number
 $$;
 
 -- The BM25 sum over columns r1, r2, … and a column k, the length's part of the formula. ts_rank sums 1/i^2 over the
@@ -300,9 +302,10 @@ $$;
 
 -- The best of the rows that a query reads: chunks by BM25, one an item unless by_chunk, and one a text, the caller's
 -- own before a shared one: so neither a long document nor what stands in many fills the pool.
+--   reading, conditions  as engine.rows_to_read makes them
 create or replace function engine.best_of_rows(
     c engine.caller, q engine.query_terms, states text[], within bigint[], by_chunk boolean, knobs jsonb, pool int,
-    reading text, out chunk_ids bigint[], out scores float8[]
+    reading text, conditions tsquery[], out chunk_ids bigint[], out scores float8[]
 )
 language plpgsql stable as $$
 declare
@@ -327,7 +330,7 @@ begin
             one_each, engine.score_expression((q).idfs), engine.length_expression(q, knobs),
             engine.rank_columns((q).queries), reading,
             case when within is not null then 'l.chunk_id = any($3)' else 'true' end, depth, one_each, pool
-        ) into chunk_ids, scores, looked_at using c, states, within;
+        ) into chunk_ids, scores, looked_at using c, states, within, (q).queries, conditions;
         exit when cardinality(chunk_ids) = pool or looked_at < depth or looked_at is null;
         depth := depth * 16;
     end loop;
@@ -359,12 +362,15 @@ begin
     end if;
     foreach again in array '{false,true}'::boolean[] loop
         if cardinality(within) <= 5000 then
-            select 'select l.* from almagest.lexical as l where l.chunk_id = any($3)' as query, null::float8 as bound into source;
+            select
+                'select l.* from almagest.lexical as l where l.chunk_id = any($3)' as query, null::tsquery[] as conditions,
+                null::float8 as bound
+            into source;
         else
-            source := engine.rows_to_read((c).org_id, q, case when again then 10 * rows else rows end, again);
+            source := engine.rows_to_read(q, (c).org_id, case when again then 10 * rows else rows end, again);
         end if;
         select b.chunk_ids, b.scores into chunk_ids, scores
-        from engine.best_of_rows(c, q, states, within, by_chunk, knobs, pool, source.query) as b;
+        from engine.best_of_rows(c, q, states, within, by_chunk, knobs, pool, source.query, source.conditions) as b;
         exact := source.bound is null or coalesce(scores[picks] >= source.bound, false);
         exit when exact or scores[picks] is not null;
     end loop;

@@ -436,6 +436,7 @@ def test_term_frequency_is_exact_up_to_255(shared: Server, text_share: float) ->
     columns, score = shared.rows(
         "select engine.rank_columns('{term,other}'), engine.score_expression(array[1 / 2.2::float8, 1])"
     )[0]
+    columns = columns.replace("($4)", "('{term,other}'::tsquery[])")
     # With an idf of 1 / 2.2, a frequency of f is f / (f + k).
     wrong = shared.rows(
         f"select n, score from (select n, {score} as score from (select n, 100::float8 as k, {columns}"
@@ -717,10 +718,14 @@ def _condition(
 ) -> tuple[str, float | None]:
     """What the leg reads for a query, and the bound of what it leaves."""
     [condition] = server.rows(
-        f"select r.* from {_SCALED} cross join lateral engine.rows_to_read(c.org_id, scaled.q, %s, %s) as r",
+        f"select r.query, r.conditions::text[], r.bound from {_SCALED}"
+        " cross join lateral engine.rows_to_read(scaled.q, c.org_id, %s, %s) as r",
         *(Jsonb(org.owner), list(terms), scale, scale, rows, again),
     )
-    query, bound = condition
+    query, words, bound = condition
+    for number, each in enumerate(words, 1):
+        literal = each.replace("'", "''")
+        query = query.replace(f"($5)[{number}]", f"'{literal}'::tsquery")
     return str(query), bound
 
 
@@ -731,7 +736,8 @@ def _best(
     [(chunks, scores)] = server.rows(
         "select best.* from engine.resolve_caller(%s) as c"
         " cross join lateral engine.weigh_terms(c, '', %s::text[], '{active}') as q"
-        " cross join lateral engine.best_of_rows(c, q, '{active}', null, %s, engine.default_knobs(), %s, %s) as best",
+        " cross join lateral engine.best_of_rows("
+        "  c, q, '{active}', null, %s, engine.default_knobs(), %s, %s, null) as best",
         *(Jsonb(org.owner), list(terms), by_chunk, pool, reading),
     )
     return chunks or [], scores or []
@@ -822,7 +828,7 @@ def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server:
     assert bound == pytest.approx(most["delta"])
     # For the rarest, and for the two that are rarest together of the others.
     found, bound = conditions(100, 4500)
-    assert plain(found) == [word["alpha"], f"{word['beta']} & ({word['gamma']})"]
+    assert plain(found) == [word["alpha"], f"{word['beta']} & {word['gamma']}"]
     assert bound == pytest.approx(most["beta"] + most["delta"])
     # For the second time, since that did not fill the answer: with rows of the next one.
     again, bound = conditions(100, 4500, again=True)
@@ -834,7 +840,7 @@ def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server:
     assert bound == pytest.approx(most["beta"] + most["gamma"] + most["delta"])
     # Not even for that: some rows of those that hold the three rarest.
     found, bound = conditions(100, 1)
-    assert plain(found) == [f"{word['alpha']} & ({word['beta']} & ({word['gamma']}))"]
+    assert plain(found) == [f"{word['alpha']} & {word['beta']} & {word['gamma']}"]
     assert bound == math.inf
 
 

@@ -4,10 +4,13 @@ import base64
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
+import psycopg
 import pytest
 
 from tests.stack import Stack
@@ -67,18 +70,107 @@ def request_ids(stack: Stack) -> set[str]:
             assert time.monotonic() < until
             time.sleep(0.5)
         send("DELETE", f"/v1/write/items/{deferred['id']}", 200)
+
+        every_route(http, bearer, ids)
+        with psycopg.connect(stack.database_url, autocommit=True) as database:
+            failing_routes(http, bearer, ids, database)
     return ids
 
 
+def every_route(http: httpx.Client, bearer: dict[str, str], ids: set[str]) -> None:
+    """The mark in path, query, headers and body of each."""
+    document = json.loads((Path(__file__).parents[2] / "openapi.json").read_text())
+    for path, methods in document["paths"].items():
+        for method in methods:
+            for thing in (MARK, str(uuid4())):
+                own = {f"x-{MARK}": MARK, "x-almagest-org": MARK, "idempotency-key": f"{MARK}{path}{method}"}
+                response = http.request(
+                    method, re.sub(r"\{\w+\}", thing, path), params={MARK: MARK, "cursor": MARK, "strict": MARK},
+                    headers={**bearer, **own},
+                    json={MARK: MARK, "query": MARK, "name": MARK, "knobs": {MARK: MARK}},
+                )  # fmt: skip
+                assert response.status_code < 500, response.text
+                ids.add(response.headers["x-request-id"])
+    knobs = {"knobs": {MARK: 1, "keyword_weight": MARK}}
+    response = http.put(f"/v1/search/profiles/{MARK}", headers=bearer, json=knobs)
+    assert (response.status_code, response.json()["code"]) == (422, "invalid_knobs")
+    assert MARK in response.text
+
+
+def wait_for(http: httpx.Client, path: str, bearer: dict[str, str]) -> None:
+    """Until the database is itself again."""
+    until = time.monotonic() + 30
+    while http.get(path, headers=bearer).status_code != 200:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+
+
+def failing_routes(
+    http: httpx.Client, bearer: dict[str, str], ids: set[str], database: psycopg.Connection[Any]
+) -> None:
+    """A database that is too slow, that is restarted, and whose answers are none."""
+    stored = {"content": f"Words of a {MARK}, {MARK}y and {MARK}z stand here.", "title": MARK}
+    item = http.post("/v1/write/memories", headers=bearer, json=stored).json()["id"]
+
+    def search() -> int:
+        asked = {"query": f"{MARK} {MARK}y {MARK}z", "filters": {"title": MARK}, "explain": True}
+        response = http.post("/v1/search", headers=bearer, json=asked)
+        ids.add(response.headers["x-request-id"])
+        return response.status_code
+
+    statuses = set()
+    for milliseconds in range(1, 25, 2):
+        database.execute(f"alter role service_role set statement_timeout = '{milliseconds}ms'".encode())
+        database.execute("notify pgrst, 'reload config'")
+        time.sleep(0.3)
+        statuses |= {search() for _ in range(4)}
+    database.execute("alter role service_role reset statement_timeout")
+    database.execute("notify pgrst, 'reload config'")
+    assert 503 in statuses
+
+    ending = (
+        "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'authenticator' and state = 'active'"
+    )
+    with ThreadPoolExecutor(1) as pool:
+        searches = pool.submit(lambda: {search() for _ in range(40)})
+        while not searches.done():
+            database.execute(ending.encode())
+            time.sleep(0.01)
+        assert searches.result() <= {200, 503}
+    wait_for(http, f"/v1/search/items/{item}", bearer)
+
+    database.execute("alter function api.get_item(jsonb, jsonb) rename to get_item_away")
+    for answer, expected in ((f'return \'{{"id": "{MARK}"}}\'::jsonb', 500), ("raise exception 'no'", 503)):
+        database.execute(
+            "create or replace function api.get_item(caller jsonb, request jsonb) returns jsonb language plpgsql"
+            f" security definer set search_path = '' as $$ begin {answer}; end $$".encode()
+        )
+        database.execute("notify pgrst, 'reload schema'")
+        response = http.get(f"/v1/search/items/{item}", headers=bearer)
+        assert response.status_code == expected, response.text
+        ids.add(response.headers["x-request-id"])
+    database.execute("drop function api.get_item(jsonb, jsonb)")
+    database.execute("alter function api.get_item_away(jsonb, jsonb) rename to get_item")
+    database.execute("notify pgrst, 'reload schema'")
+    wait_for(http, f"/v1/search/items/{item}", bearer)
+    assert http.delete(f"/v1/write/items/{item}", headers=bearer).status_code == 200
+
+
 def logs(stack: Stack) -> dict[str, str]:
-    directory = Path(stack.environment["ALMAGEST_DIR"]) / "logs"
-    return {path.name: path.read_text(errors="replace") for path in directory.iterdir()}
+    """Of the functions, PostgREST, the stack with its gateway and emulator, and Postgres."""
+    directory = Path(stack.environment["ALMAGEST_DIR"])
+    files = [*(directory / "logs").iterdir(), directory / "postgres" / "postgres.log"]
+    return {path.name: path.read_text(errors="replace") for path in files}
 
 
 def test_requests_are_in_the_logs(stack: Stack, request_ids: set[str]) -> None:
     """Else the other tests would find nothing in whatever was logged."""
     written = logs(stack)
-    assert {"search.log", "write.log", "bootstrap.log", "index.log"} <= written.keys()
+    functions = {"search.log", "write.log", "bootstrap.log", "index.log"}
+    assert functions | {"postgrest.log", "stack.log", "postgres.log"} <= written.keys()
+    assert "canceling statement due to statement timeout" in written["postgres.log"]
+    assert "terminating connection due to administrator command" in written["postgres.log"]
+    assert "There is no item type of this name." in written["postgres.log"]
     assert [request_id for request_id in request_ids if request_id not in "".join(written.values())] == []
     assert '"indexed":' in written["index.log"]
     assert '"latency"' in written["search.log"]
@@ -86,7 +178,7 @@ def test_requests_are_in_the_logs(stack: Stack, request_ids: set[str]) -> None:
 
 @pytest.mark.parametrize("secret", ["mark", "key", "service key", "database password", "jwt secret"])
 def test_nothing_of_what_was_sent_is(stack: Stack, request_ids: set[str], secret: str) -> None:
-    status = json.loads(stack.almagest("stack", "status", "--json"))
+    status = stack.status()
     [password] = re.findall(r":([^:@]+)@", status["database_url"])
     wanted = {
         "mark": MARK, "key": stack.key[8:], "service key": status["supabase_key"], "database password": password,
@@ -102,9 +194,14 @@ def test_lines_of_functions_are_of_known_members(stack: Stack, request_ids: set[
     known = {
         "level", "location", "message", "timestamp", "service", "request_id", "org", "user", "agent", "key", "method",
         "route", "function", "status", "milliseconds", "mode", "rpc", "sqlstate", "error", "indexed", "stale", "failed",
-        "counted", "retokenised", "_aws", "requests", "latency", "item", "xray_trace_id",
+        "counted", "retokenised", "_aws", "requests", "latency", "item", "xray_trace_id", "errors",
     }  # fmt: skip
-    lines = "\n".join(logs(stack).values()).splitlines()
+    texts = [text for name, text in logs(stack).items() if name != "postgres.log"]
+    lines = "\n".join(texts).splitlines()
     own = [json.loads(line) for line in lines if any(request_id in line for request_id in request_ids)]
     assert len(own) >= len(request_ids)
     assert {name for line in own for name in line} <= known
+    # What was not expected: where it came from, and not its message.
+    described = [error for line in own for error in line.get("errors", [])]
+    assert described
+    assert {name for error in described for name in error} == {"type", "frames"}

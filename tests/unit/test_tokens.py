@@ -60,6 +60,17 @@ def forged(header: dict[str, Any], signature: bytes = b"", secret: bytes | None 
     return ".".join([*parts, _base64(signature)])
 
 
+def signed(changes: dict[str, Any], header: dict[str, Any] | None = None) -> str:
+    """By the legacy secret, so that nothing but what is changed is wrong."""
+    return forged({"alg": "HS256", **(header or {})}, secret=SECRET.encode(), **changes)
+
+
+def raw(payload: bytes, header: bytes = b'{"alg": "HS256"}') -> str:
+    """By the legacy secret, of parts that no library would write."""
+    text = f"{_base64(header)}.{_base64(payload)}"
+    return f"{text}.{_base64(hmac.new(SECRET.encode(), text.encode(), hashlib.sha256).digest())}"
+
+
 def with_claims(genuine: str, **changes: Any) -> str:
     header, _, signature = genuine.split(".")
     return f"{header}.{_base64(json.dumps(claims(**changes)).encode())}.{signature}"
@@ -119,6 +130,9 @@ class TestGenuine:
 
 
 PUBLIC_PEM = EC_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+PUBLIC_DER = EC_KEY.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+PUBLIC_RSA_PEM = RSA_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+COORDINATES = EC_KEY.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 PUBLIC_JWK = json.dumps(published()["keys"][0]).encode()
 
 ATTACKS = {
@@ -161,6 +175,47 @@ ATTACKS = {
     "deeply nested header": _base64(b"[" * 5000) + ".e30.e30",
     "deeply nested claims": _base64(b'{"alg":"HS256"}') + "." + _base64(b"[" * 5000) + ".e30",
     "header that is no object": _base64(b"[]") + ".e30.e30",
+    "token of another project": token(OTHER_KEY, iss="https://another.supabase.co/auth/v1"),
+    "token of another project by the kid of ours": token(OTHER_KEY, kid="ec", iss="https://another.supabase.co/auth/v1"),
+    "genuine key, another project's issuer": token(iss="https://another.supabase.co/auth/v1"),
+    "issuer in a list": signed({"iss": [f"{URL}/auth/v1"]}),
+    "audience among others": signed({"aud": ["anon", "service"]}),
+    "HS256 by public key in DER": forged({"alg": "HS256", "kid": "ec"}, secret=PUBLIC_DER),
+    "HS256 by the RSA public key": forged({"alg": "HS256", "kid": "rsa"}, secret=PUBLIC_RSA_PEM),
+    "HS256 by the coordinates": forged({"alg": "HS256", "kid": "ec"}, secret=COORDINATES),
+    "kid of a file": forged({"alg": "HS256", "kid": "../../../../dev/null"}, secret=b""),
+    "kid of a statement": token(kid="ec' union select 'k' --"),
+    "kid of a command": token(kid="ec|whoami"),
+    "kid of an address": token(OTHER_KEY, kid="https://evil.example.com/key"),
+    "kid with a null": token(kid="ec\0"),
+    "kid in another case": token(kid="EC"),
+    "kid that is a number": forged({"alg": "ES256", "kid": 0}, b"x" * 64),
+    "kid that is null": forged({"alg": "ES256", "kid": None}, b"x" * 64),
+    "kid of a method": token(kid="__class__"),
+    "key set of its own": forged({"alg": "ES256", "kid": "ec", "jku": "https://evil.example.com/jwks.json"}, b"x" * 64),
+    "certificate of its own": forged({"alg": "RS256", "kid": "rsa", "x5u": "https://evil.example.com/c", "x5c": ["x"]}, b"x"),
+    "critical extension, signed": signed({}, {"crit": ["exp"]}),
+    "critical extension that is empty, signed": signed({}, {"crit": []}),
+    "unencoded payload": signed({}, {"b64": False, "crit": ["b64"]}),
+    "algorithm in a list": forged({"alg": ["ES256"], "kid": "ec"}, b"x" * 64),
+    "algorithm in lower case": forged({"alg": "es256", "kid": "ec"}, b"x" * 64),
+    "signature of zeros": forged({"alg": "ES256", "kid": "ec"}, b"\0" * 64),
+    "signature in DER": forged({"alg": "ES256", "kid": "ec"}, b"\x30\x06\x02\x01\x00\x02\x01\x00"),
+    "expired long ago, far in the future before": signed({"exp": -1}),
+    "expiry beyond numbers": signed({"exp": 10**400}),
+    "expiry that is a truth": signed({"exp": True}),
+    "issued in the future": signed({"iat": int(time.time()) + 600}),
+    "subject that is a number": signed({"sub": 1}),
+    "subject in a list": signed({"sub": [USER]}),
+    "claims that are no object": raw(b"[]"),
+    "claims twice": raw(json.dumps(claims()).encode()[:-1] + b', "sub": "admin"}'),
+    "claims twice, the genuine last": raw(b'{"sub": "' + str(uuid4()).encode() + b'", ' + json.dumps(claims()).encode()[1:]),
+    "header twice": raw(json.dumps(claims()).encode(), b'{"alg": "none", "alg": "HS256"}'),
+    "four parts": token() + ".x",
+    "encrypted": _base64(b'{"alg":"RSA-OAEP","enc":"A256GCM"}') + ".a.b.c.d",
+    "huge claims": signed({"x": "y" * 1_000_000}),
+    "huge header": forged({"alg": "ES256", "kid": "k" * 1_000_000}, b"x" * 64),
+    "huge signature": forged({"alg": "ES256", "kid": "ec"}, b"x" * 1_000_000),
 }  # fmt: skip
 
 
