@@ -1,5 +1,7 @@
 """A Supabase user's JWT -> the user's id, where the token is genuine."""
 
+import base64
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -18,6 +20,8 @@ from almagest.settings import Settings
 logger = logging.getLogger(__name__)
 
 AUDIENCE = "authenticated"
+# What Supabase issues has one or two thousand.
+MAX_CHARACTERS = 8000
 KEYS_SECONDS = 600.0
 # An unknown key id may mean that keys were rotated; asking again is limited, since anybody can send one.
 UNKNOWN_KEY_SECONDS = 30.0
@@ -66,6 +70,7 @@ class TokenVerifier:
             401 for a token that is not genuine or not of a user; 503 `identity_unavailable` when that cannot be told.
         """
         try:
+            _require_plain(token)
             header = jwt.get_unverified_header(token)
             key, algorithm = self._key(header)
             claims = jwt.decode(
@@ -116,6 +121,27 @@ class TokenVerifier:
         if not self._keys:
             detail = "The identity service is not available."
             raise Problem(503, "identity_unavailable", detail, retry_after=int(RETRY_SECONDS))
+
+
+def _require_plain(token: str) -> None:
+    """Refuse what a genuine token never is: larger than the edge reads, or with a name twice, which readers differ on.
+
+    Raises
+    ------
+    ValueError
+        Also for what is no JSON.
+    """
+    if len(token) > MAX_CHARACTERS:
+        raise ValueError
+    for part in token.split(".")[:2]:
+        json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
 
 
 def _not_genuine() -> Problem:

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -83,6 +84,55 @@ def test_people_agents_and_their_keys(run: Run, org: str, capsys: pytest.Capture
 
     run("member", "remove", "ben@acme.example", *at)
     assert [member["email"] for member in run("member", "list", *at)["members"]] == ["ann@acme.example"]
+
+
+def test_limits_of_a_key(run: Run, org: str, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--org", org)
+    run("agent", "create", "builder", *at)
+    limits = ("--rate", "2.5", "--daily-quota", "1000")
+    key = run("key", "create", "--agent", "builder", "--name", "ci", *limits, *at)
+    assert (key["rate"], key["daily_quota"]) == (2.5, 1000)
+    run("search", "anything")  # with Ann's key, through no function: the command's own use counts too
+    table = _lines(capsys, "key", "list", *at)
+    assert "used today / quota" in table
+    assert "0 / 1,000" in table
+    assert "1 / no quota" in table
+    for options, expected in (
+        (("--rate", "5"), (5, 1000)),
+        (("--daily-quota", "7"), (5, 7)),
+        (("--default-rate",), (None, 7)),
+        (("--no-daily-quota", "--rate", "0.5"), (0.5, None)),
+    ):
+        changed = run("key", "limit", key["id"], *options, *at)
+        assert (changed["rate"], changed["daily_quota"]) == expected
+    assert "name a rate, a daily quota, or both" in run("key", "limit", key["id"], *at, status=1)
+    for options in (("--rate", "0"), ("--rate", "10001"), ("--daily-quota", "0")):
+        assert run("key", "limit", key["id"], *options, *at, status=1).startswith("Error (invalid_request)")
+    run("key", "limit", key["id"], "--rate", "1", "--default-rate", *at, status=2)
+    assert run("key", "limit", str(uuid4()), "--rate", "1", *at, status=1).startswith("Error (unknown_key)")
+
+
+def test_rotation_of_a_key(run: Run, org: str) -> None:
+    at = ("--org", org)
+    run("agent", "create", "builder", *at)
+    old = run("key", "create", "--agent", "builder", "--name", "ci", "--daily-quota", "9", *at)
+    new = run("key", "rotate", old["id"], "--overlap", "90m", *at)
+    assert new["secret"] not in (None, old["secret"])
+    assert (new["name"], new["agent"], new["daily_quota"]) == ("ci", old["agent"], 9)
+    ends = datetime.fromisoformat(new["replaces"]["expires_at"]) - datetime.now(UTC)
+    assert timedelta(minutes=89) < ends <= timedelta(minutes=90)
+    assert run("key", "rotate", old["id"], *at, status=1).startswith("Error (key_replaced)")
+    for overlap in ("1", "soon", "31d", "-1h", "1w"):
+        assert run("key", "rotate", new["id"], "--overlap", overlap, *at, status=1).startswith(
+            "Error (invalid_request)"
+        )
+    day = datetime.now(UTC) + timedelta(days=1)
+    default = run("key", "rotate", new["id"], *at)
+    assert abs(datetime.fromisoformat(default["replaces"]["expires_at"]) - day) < timedelta(minutes=5)
+
+
+def test_the_old_name_of_the_command_still_works(run: Run, org: str) -> None:
+    assert run("keys", "list", "--org", org) == run("key", "list", "--org", org)
 
 
 def test_what_they_work_on(run: Run, org: str) -> None:
