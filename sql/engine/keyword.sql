@@ -298,8 +298,8 @@ returns text language sql immutable parallel safe as $$
     ) as b
 $$;
 
--- The best of the rows that a query reads: chunks by BM25, one an item unless by_chunk, and one a text, the caller's
--- own before a shared one: so neither a long document nor what stands in many fills the pool.
+-- The best of the rows that a query reads: chunks by BM25, one a text, the caller's own before a shared one, and one an
+-- item unless by_chunk: so neither what stands in many nor a long document fills the pool.
 create or replace function engine.best_of_rows(
     c engine.caller, q engine.query_terms, states text[], within bigint[], by_chunk boolean, knobs jsonb, pool int,
     reading text, out chunk_ids bigint[], out scores float8[]
@@ -314,15 +314,15 @@ begin
         execute format(
             'select array_agg(chunk_id order by score desc, chunk_id desc), array_agg(score order by score desc, chunk_id desc),'
             ' max(looked_at) from (select * from ('
-            ' select distinct on (text_hash) * from ('
             ' select distinct on (%s) * from ('
+            ' select distinct on (text_hash) * from ('
             ' select d.*, count(*) over () as looked_at from (select r.*, %s as score from ('
             ' select l.chunk_id, l.item_id, l.user_id, coalesce(l.text_hash, l.chunk_id) as text_hash, %s as k, %s'
             ' from (%s) as l where engine.visible($1, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids)'
             ' and l.state = any($2) and %s offset 0) as r'
             ' order by score desc, chunk_id desc limit %s) as d) as deep'
-            ' where score > 0 order by %s, score desc, chunk_id desc) as first_of_item'
-            ' order by text_hash, score desc, user_id nulls last, chunk_id desc) as first_of_text'
+            ' where score > 0 order by text_hash, score desc, user_id nulls last, chunk_id desc) as first_of_text'
+            ' order by %s, score desc, chunk_id desc) as first_of_item'
             ' order by score desc, chunk_id desc limit %s) as best',
             one_each, engine.score_expression((q).idfs), engine.length_expression(q, knobs),
             engine.rank_columns((q).queries), reading,

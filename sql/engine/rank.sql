@@ -122,9 +122,16 @@ begin
         end, 0) as fused
         from legs as l
     ),
-    best as (
-        select f.*, row_number() over (partition by f.item_id order by f.fused desc, f.chunk_id) as place_in_item
+    texts as (
+        select f.*, f.text_hash is not null and row_number() over (
+            partition by f.text_hash order by f.fused desc, f.own desc, f.updated_at desc, f.chunk_id desc
+        ) > 1 as is_copy
         from fused as f
+    ),
+    best as (
+        -- an item whose best text another one has too is told by its next
+        select t.*, row_number() over (partition by t.item_id order by t.is_copy, t.fused desc, t.chunk_id) as place_in_item
+        from texts as t
     ),
     one_each as (
         select
