@@ -209,8 +209,7 @@ begin
     ) || case
         when request ->> 'why_not' is not null then jsonb_build_object(
             'explain', trace || jsonb_build_object('why_not', engine.why_not(
-                c, (request ->> 'why_not')::uuid, how.mode, states, filters, within, knobs, q, vector, model, k,
-                ordered.candidates
+                c, request, how.mode, filters, knobs, q, vector, model, k, ordered.candidates
             ))
         )
         when coalesce((request ->> 'explain')::boolean, false) then jsonb_build_object('explain', trace)
