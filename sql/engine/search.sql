@@ -151,6 +151,15 @@ begin
             end;
             stages := engine.stage(stages, 'keyword', started);
         end if;
+        if how.mode = 'vector' and 'keyword' = any(legs) and engine.only_signs(asked) and substring_ids is null then
+            select coalesce(array_agg(s.chunk_id), '{}'), array_agg(s.score) into substring_ids, substring_scores
+            from engine.substring_leg(c, asked, states, within, pool) as s;
+            stages := engine.stage(stages, 'substring', started);
+            if substring_ids <> '{}' then
+                vectors_gone := 'no_terms_in_query'; -- which is no less true of them
+                continue;
+            end if;
+        end if;
         if how.mode in ('hybrid', 'vector') and vector_ids is null then
             begin
                 vector_ids := array(
@@ -169,7 +178,7 @@ begin
         end if;
         exit;
     end loop;
-    if how.mode = 'substring' then
+    if how.mode = 'substring' and substring_ids is null then
         select array_agg(s.chunk_id), array_agg(s.score) into substring_ids, substring_scores
         from engine.substring_leg(c, asked, states, within, pool) as s;
         stages := engine.stage(stages, 'substring', started);
@@ -192,7 +201,7 @@ begin
         'legs', jsonb_strip_nulls(jsonb_build_object(
             'keyword', case when exact is not null then coalesce(cardinality(keyword_ids), 0) end,
             'vector', cardinality(vector_ids),
-            'substring', case when how.mode = 'substring' then coalesce(cardinality(substring_ids), 0) end
+            'substring', case when stages ? 'substring' then coalesce(cardinality(substring_ids), 0) end
         )),
         'exact', exact, 'found', ranked.total,
         'candidates', engine.trace_candidates(ordered.candidates), 'mmr', coalesce(ordered.decisions, '[]'),
