@@ -163,8 +163,8 @@ end
 $$;
 
 -- Items, and at a time in the past what tells how they were then, as SQL behind from, for execute … using c, states,
--- filters, as_of: almagest.items as i; past, also the version valid then as v, where it has been edited since; facts as f;
--- and the last that the audit log tells of its archive until then, as a.
+-- filters, as_of: almagest.items as i; past, also the version valid then as v, where it has been edited since, facts as
+-- f, and the last that the audit log tells of its archive until then, as a.
 create or replace function engine.items_at(past boolean)
 returns text language sql immutable parallel safe as $$
     select 'almagest.items as i' || case when past then
@@ -223,8 +223,8 @@ begin
 end
 $$;
 
--- How one item stands to a search, by the same conditions as engine.matching_query: whether it was there, its state, its
--- version (null where what it said then is not known) and the filters that it does not pass, by name.
+-- How one item stands to a search, by the same conditions as engine.matching_query: whether it was there, its state,
+-- its version (null where what it said then is not known) and the filters that it does not pass, by name.
 create or replace function engine.judge_item(
     c engine.caller, item uuid, filters jsonb, as_of timestamptz,
     out there boolean, out state text, out version int, out failed text[]

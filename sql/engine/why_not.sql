@@ -2,9 +2,9 @@
 
 -- request         of the search: its why_not is the item asked about
 -- mode … k        how the search was made (see engine.search); candidates: what it found, in the order of their places
--- Returns {item, step, reason, and figures}: step is not_found, as_of, state, filters, not_indexed, no_match, candidates,
--- the cut that a candidate suffered, duplicate, diversity, rank or answer. With as_of, all of them are of that time. Of an
--- item that the caller may not see it tells what it tells of one that never was.
+-- Returns {item, step, reason, and figures}: step is not_found, as_of, state, filters, not_indexed, no_match,
+-- candidates, the cut that a candidate suffered, duplicate, diversity, rank or answer. With as_of, all of them are of
+-- that time. Of an item that the caller may not see it tells what it tells of one that never was.
 create or replace function engine.why_not(
     c engine.caller, request jsonb, mode text, filters jsonb, knobs jsonb, q engine.query_terms,
     query @extschema:vector@.halfvec, model smallint, k int, candidates engine.candidate[]

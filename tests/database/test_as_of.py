@@ -122,7 +122,10 @@ def test_what_was_not_said_then_is_not_told_of_then(server: Server, org: Org) ->
     second = clock(server)
     edit(server, org.owner, item, 2, title=None, source_ref=None, agent_name=None)
     told = [
-        [(result["title"], result["source_ref"], result["agent_name"]) for result in ask(server, org.owner, "zebra", at)]
+        [
+            (result["title"], result["source_ref"], result["agent_name"])
+            for result in ask(server, org.owner, "zebra", at)
+        ]
         for at in (first, second, None)
     ]
     assert told == [[(None, None, None)], [("Later", "later.md", "later")], [(None, None, None)]]
@@ -180,7 +183,7 @@ def test_filters_ask_the_version_valid_then(server: Server, org: Org) -> None:
     ]  # fmt: skip
     new: list[dict[str, Any]] = [
         {"title": "law"}, {"tags": ["new"]}, {"tags_any": ["new"]}, {"metadata": {"a": 2}}, {"priority_max": 0.5},
-        {"type": "decision"}, {"updated_after": first.isoformat()}, {"source_ref": "second.md"}, {"agent_name": ["ben"]},
+        {"type": "decision"}, {"updated_after": first.isoformat()}, {"source_ref": "second.md"}, {"agent_name": "ben"},
     ]  # fmt: skip
     for filters in old:
         assert texts(server, org.owner, first, filters=filters) == ["Mondays"], filters

@@ -70,11 +70,11 @@ def test_the_last_answer_has_no_cursor(server: Server, org: Org, answers: list[s
     assert search(server, Org(server, "other").owner, "zebra", one_hot(1))["next_cursor"] is None
 
 
-@pytest.mark.parametrize(("k", "candidates", "reached"), [(10, 30, 60), (20, 100, 60), (40, 100, 100)])
+@pytest.mark.parametrize(("k", "candidates", "reached"), [(10, 30, 30), (40, 30, 80), (10, 100, 60), (40, 100, 100)])
 def test_pages_end_with_what_the_search_has_ranked(
     server: Server, org: Org, k: int, candidates: int, reached: int
 ) -> None:
-    """At 60 results, or three times k, and 100 at the most; more may match, and the last page has no cursor."""
+    """Each leg brings its candidates, or twice k; 60 or three times k are weighed, and a trace keeps 100."""
     server.call("put_profile", org.owner, {"name": "user_search", "knobs": {"mmr_lambda": 1, "candidates": candidates}})
     write(server, org.owner, *(memory(f"zebra n{n}x", one_hot(1, n + 2)) for n in range(130)))
     answer = search(server, org.owner, "zebra", one_hot(1), k=k)

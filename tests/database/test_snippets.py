@@ -178,7 +178,7 @@ def test_a_search_shows_the_window_and_its_marks(server: Server, org: Org) -> No
 
 
 def test_snippets_cost_less_than_to_tokenise_their_texts(server: Server) -> None:
-    """Ten chunks of 1200 characters take about 1.5 ms, measured on 2 cores; to tokenise them takes 3 to 4."""
+    """Ten chunks of 1200 characters take about 1.3 ms on an idle core; to tokenise them takes three times as long."""
     prose = " ".join(path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/**/*.md")))
     texts = [prose[start : start + 1200] for start in range(0, 12_000, 1200)]
     query = "How are private items kept from searches of other people in a large org, and where is it decided?"

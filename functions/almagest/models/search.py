@@ -210,8 +210,8 @@ class SearchResponse(Result):
     trace_id: UUID | None = None
     next_cursor: str | None = Field(
         None,
-        description="Give it as `cursor` for the results that follow; null at the end. Pages go through what the search"
-        " ranked, 60 results or three times its `k`, 100 at the most: null does not say that nothing else matches.",
+        description="Give it as `cursor` for the results that follow; null at the end. The pages hold what the search"
+        " ranked, which is at most 100 results: null does not say that nothing else matches.",
     )
     explain: dict[str, Any] | None = Field(None, description="How the search was carried out, when asked for.")
 
