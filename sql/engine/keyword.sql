@@ -91,88 +91,176 @@ begin
 end
 $$;
 
--- Terms of the word index -> the text of a tsquery for rows that hold at least one of them, or two.
-create or replace function engine.at_least(wanted int, org_terms text[])
-returns text language sql immutable parallel safe as $$
-    select case
-        when wanted = 1 then array_to_string(org_terms, ' | ')
-        else (
-            select string_agg(format('%s & (%s)', org_terms[i], array_to_string(org_terms[i + 1:], ' | ')), ' | ')
-            from generate_series(1, cardinality(org_terms) - 1) as i
-        )
-    end
+-- The lowest sum of idf that a row has to reach to be read, so that about so many rows are: told by its three rarest
+-- terms, of which the rarest is one of the first.
+--   idfs, documents  of up to 16 terms, rarest first
+--   size             chunks of the partition
+--   leads            how many terms may be the rarest of a row
+--   rows             about how many rows at the most; more where fewer than 500 would be left
+--   least_idf        the sum; the next below it is the most that the others can have
+--   expected         how many there will be
+-- A set of terms lets rows through from its sum on, down to the sum without its most frequent term, where the rest lets
+-- them through already. Each further term is taken to stand with the others half as often again as by chance.
+create or replace function engine.idf_to_reach(
+    idfs float8[], documents float8[], size float8, leads int, rows float8, out least_idf float8, out next_idf float8,
+    out expected float8
+)
+language sql immutable parallel safe as $$
+    with terms as (
+        select t.place, t.idf, t.documents, 1.5 * t.documents / size as share
+        from unnest(idfs[:16], documents[:16]) with ordinality as t (idf, documents, place)
+    ),
+    sets as (
+        select a.idf as sum_idf, 0::float8 as without_last, a.documents
+        from terms as a where a.place <= leads
+        union all
+        select a.idf + b.idf, a.idf, a.documents * least(1, b.share)
+        from terms as a join terms as b on b.place > a.place
+        where a.place <= leads
+        union all
+        select a.idf + b.idf + c.idf, a.idf + b.idf, a.documents * least(1, b.share) * least(1, c.share)
+        from terms as a
+        join terms as b on b.place > a.place
+        join terms as c on c.place > b.place
+        where a.place <= leads
+    ),
+    levels as (
+        select l.idf, sum(sum(l.documents)) over (order by l.idf desc) as expected
+        from (
+            select s.sum_idf as idf, s.documents from sets as s
+            union all
+            select s.without_last, -s.documents from sets as s where s.without_last > 0
+        ) as l
+        group by l.idf
+    )
+    select l.idf - 1e-9, coalesce(l.next_idf, 0), l.expected -- two sums of the same may differ in their last bits
+    from (
+        select
+            v.*, lag(v.expected, 1, 0) over (order by v.idf desc) as before,
+            lead(v.idf) over (order by v.idf desc) as next_idf
+        from levels as v
+    ) as l
+    where l.expected <= rows or l.before < 500
+    order by l.idf
+    limit 1
+$$;
+
+-- Words of the index, rarest first, and their idf -> the text of a tsquery for rows that hold some whose idf adds up to
+-- what is needed, of at most so many of them; null where none does.
+create or replace function engine.adding_up(words text[], idfs float8[], needed float8, most int)
+returns text language plpgsql immutable parallel safe as $$
+declare
+    n constant int := cardinality(words);
+    enough int := 0;        -- words that do by themselves
+    parts text[] := '{}';
+    rest text;
+begin
+    while enough < n and idfs[enough + 1] >= needed loop
+        enough := enough + 1;
+        parts := parts || words[enough];
+    end loop;
+    if most > 1 then
+        for i in enough + 1..n - 1 loop
+            rest := engine.adding_up(words[i + 1:], idfs[i + 1:], needed - idfs[i], most - 1);
+            exit when rest is null;
+            parts := parts || format('%s & (%s)', words[i], rest);
+        end loop;
+    end if;
+    return nullif(array_to_string(parts, ' | '), '');
+end
 $$;
 
 -- Which rows to read, as a query over almagest.lexical. Here and in engine.rank_columns terms become SQL text, always
 -- as literals.
 --   rows    about how many the condition may let through
+--   again   whether this is the second reading, since the first did not fill the answer: then some rows of the next
+--           word alone come too
 --   bound   the highest BM25 score that a row beside the condition can have; null where every match is read, and
 --           infinity where rows are cut off
--- The rarest terms are looked up by themselves, as long as they stand in 1,000 rows together, or in a tenth of the
--- budget. Of the others, a row has to hold two (the rarer one, and any of the more frequent), or three where those
--- would be too many: a row with one common term alone, or a few of the most common, scores less than the bound. Where
--- even these are too many, rows are cut off.
+-- A row is read where its terms are rare enough together: where the idf of its three rarest, among the 16 rarest of the
+-- query, adds up to a threshold. So of common words only rows are read that hold several. The word index walks through
+-- the rows of each term that may be the rarest of a row, 50,000 of them at the most.
 create or replace function engine.rows_to_read(
-    org uuid, q engine.query_terms, rows float8, out query text, out bound float8
+    org uuid, q engine.query_terms, rows float8, again boolean, out query text, out bound float8
 )
 language plpgsql immutable parallel safe as $$
 declare
+    idfs constant float8[] := (q).idfs;
     words text[] := array(select engine.org_term(org, term) from unnest((q).terms) as term);
-    documents float8[] := (q).documents;
     n constant int := cardinality(words);
-    most float8[] := array(select idf * 2.2 from unnest((q).idfs) as idf);    -- what each can add to a score
-    rows_alone constant float8 := greatest(1000, rows / 10);
-    alone int := 0;         -- terms that are looked up by themselves
-    read float8 := 0;
+    chosen constant int := least(n, 16);
+    leads int;              -- terms that may be the rarest of a row
+    alone int := 0;         -- terms that do by themselves
+    needed record;
+    beside text;
     conditions text[] := '{}';
-    beside int := 1;        -- how many of the more frequent terms a row must hold as well
-    together float8;        -- how many of these a row holds on the average
-    expected float8;
 begin
-    while alone < n and read + documents[alone + 1] <= rows_alone loop
-        alone := alone + 1;
-        read := read + documents[alone];
-    end loop;
-    if alone > 0 then
-        conditions := array[array_to_string(words[:alone], ' | ')];
-    end if;
-    for i in alone + 1..n - 1 loop
-        -- terms of one query stand together more often than by chance
-        together := 1.5 * (select sum(d) from unnest(documents[i + 1:]) as d) / greatest((q).size, 1);
-        expected := documents[i] * (1 - exp(-together));
-        if beside = 2 or read + expected > rows then
-            beside := 2;
-            expected := documents[i] * (1 - exp(-together) * (1 + together));
-            exit when n - i not between 2 and 16;
+    if rows >= (select sum(d) from unnest((q).documents) as d) then
+        conditions := array[array_to_string(words, ' | ')];
+        alone := n;
+    else
+        leads := greatest(1, (
+            select count(*)
+            from (
+                select sum(d) over (order by place) as walked
+                from unnest((q).documents[:chosen]) with ordinality as t (d, place)
+            ) as w
+            where w.walked <= greatest(50000, rows)
+        ));
+        needed := engine.idf_to_reach(idfs[:chosen], (q).documents[:chosen], (q).size, leads, rows);
+        alone := (select count(*) from unnest(idfs[:leads]) as idf where idf >= needed.least_idf);
+        if alone > 0 then
+            conditions := array[array_to_string(words[:alone], ' | ')];
         end if;
-        exit when read + expected > rows;
-        read := read + expected;
-        conditions := conditions || format('%s & (%s)', words[i], engine.at_least(beside, words[i + 1:]));
-        bound := greatest(bound, (select sum(m) from unnest(most[i:i + beside - 1]) as m));
-        alone := i;
-    end loop;
-    if alone < n then
-        bound := greatest(bound, (select sum(m) from unnest(most[alone + 1:]) as m));
+        for i in alone + 1..leads loop
+            beside := engine.adding_up(words[i + 1:chosen], idfs[i + 1:chosen], needed.least_idf - idfs[i], 2);
+            exit when beside is null;
+            conditions := conditions || format('%s & (%s)', words[i], beside);
+        end loop;
+        bound := case
+            when needed.expected > 4 * rows then 'infinity'
+            else engine.most_beside(idfs[alone + 1:], needed.next_idf, leads - alone, chosen - alone)
+        end;
     end if;
-    if conditions = '{}' then
-        conditions := array[concat_ws(' & ', words[1], '(' || nullif(engine.at_least(1, words[2:]), '') || ')')];
-        bound := 'infinity';
-    end if;
-    -- a query of its own, so that rows come from the word index alone
+    -- queries of their own, so that rows come from the word index alone
     query := format(
         '(select l.* from almagest.lexical as l where %s limit %s)%s',
         (
             select string_agg(format('almagest.org_terms(l.org_id, l.terms) @@ %L::tsquery', each), ' or ')
             from unnest(conditions) as each
         ),
-        case when bound = 'infinity' then (2 * rows)::text else 'all' end,
-        -- read for the second time since the rare words alone did not fill the answer: then by the next one
-        case when rows > 10000 and bound < 'infinity' then format(
+        case when bound = 'infinity' then (2 * rows)::bigint::text else 'all' end,
+        case when again and alone < n then format(
             ' union all (select l.* from almagest.lexical as l where almagest.org_terms(l.org_id, l.terms) @@ %L::tsquery'
             ' limit %s)', words[alone + 1], rows::bigint / 10
         ) end
     );
+    bound := case when alone < n then bound end;
 end
+$$;
+
+-- The highest BM25 score that a row can have beside those that engine.rows_to_read asks for.
+--   idfs    of the terms that it may hold, rarest first
+--   three   the most that its three rarest terms add up to
+--   leads   how many of the terms are looked up as the rarest of a row; chosen: and how many as the others
+-- Each term adds less than 2.2 of its idf (k1 = 1.2).
+create or replace function engine.most_beside(idfs float8[], three float8, leads int, chosen int)
+returns float8 language sql immutable parallel safe as $$
+    select 2.2 * least(
+        (select sum(idf) from unnest(idfs) as idf),
+        greatest(
+            -- the third adds a third of the three at the most, and after it only more frequent ones come
+            three + coalesce((
+                select sum(t.idf) from unnest(idfs) with ordinality as t (idf, place)
+                where t.place > (
+                    select min(u.place) from unnest(idfs) with ordinality as u (idf, place)
+                    where u.place >= 3 and u.idf <= three / 3
+                )
+            ), 0),
+            (select sum(idf) from unnest(idfs[leads + 1:]) as idf),
+            (select sum(idf) from unnest(idfs[:2] || idfs[chosen + 1:]) as idf where cardinality(idfs) > chosen)
+        )
+    )
 $$;
 
 -- The rank of each term of the query in a row, as SQL columns r1, r2, …; 0 where it is not there.
@@ -249,7 +337,8 @@ $$;
 -- The keyword leg: the best chunks, and whether the first of them, so many as the answer has, are proved to be the
 -- best: a row that was not read scores less than the bound. Where they do not fill the answer, ten times as many rows
 -- are read.
---   within  only these chunks, or null for all; up to 5,000 are read each
+--   within  only these chunks, or null for all; up to 5,000 are read each, and among more of them the fewer of the rows
+--           pass, the more are read
 --   q       as engine.weigh_terms makes it
 create or replace function engine.keyword_leg(
     c engine.caller, q engine.query_terms, states text[], within bigint[], by_chunk boolean, knobs jsonb, pool int,
@@ -259,25 +348,25 @@ language plpgsql stable as $$
 declare
     rows float8 := case
         when (knobs ->> 'exhaustive')::boolean then 'infinity'
-        else greatest(3000, least(10000, (q).size / 20))
+        else 3000 * least(5, greatest(1, (q).size / nullif(cardinality(within), 0)))
     end;
+    again boolean;
     source record;
 begin
     exact := true;
     if coalesce(cardinality((q).terms), 0) = 0 then
         return;
     end if;
-    loop
+    foreach again in array '{false,true}'::boolean[] loop
         if cardinality(within) <= 5000 then
             select 'select l.* from almagest.lexical as l where l.chunk_id = any($3)' as query, null::float8 as bound into source;
         else
-            source := engine.rows_to_read((c).org_id, q, rows);
+            source := engine.rows_to_read((c).org_id, q, case when again then 10 * rows else rows end, again);
         end if;
         select b.chunk_ids, b.scores into chunk_ids, scores
         from engine.best_of_rows(c, q, states, within, by_chunk, knobs, pool, source.query) as b;
         exact := source.bound is null or coalesce(scores[picks] >= source.bound, false);
-        exit when exact or scores[picks] is not null or rows > 10000;
-        rows := rows * 10;
+        exit when exact or scores[picks] is not null;
     end loop;
 end
 $$;

@@ -72,77 +72,29 @@ begin
 end
 $$;
 
--- request: see api.search. Returns {mode, degraded_reason, results, trace_id, next_cursor}; the answer of POST
--- /v1/search. A leg that fails leaves the answer to the others.
-create or replace function engine.search(c engine.caller, request jsonb, purpose text)
-returns jsonb language plpgsql as $$
+-- Runs the legs that answer, and where one fails, those that are left.
+--   legs, words_gone, vectors_gone   see engine.search_mode
+--   profile_knobs                    of all modes; knobs: of the mode that it came to
+--   stages                           see engine.stage
+-- keyword_ids is null where that leg did not run, vector_ids and substring_ids likewise; exact see engine.keyword_leg.
+create or replace function engine.run_legs(
+    c engine.caller, legs text[], words_gone text, vectors_gone text, asked text, q engine.query_terms,
+    vector @extschema:vector@.halfvec, model smallint, states text[], within bigint[], by_chunk boolean, k int,
+    profile_knobs jsonb, started timestamptz, inout stages jsonb,
+    out mode text, out reason text, out knobs jsonb, out keyword_ids bigint[], out exact boolean,
+    out vector_ids bigint[], out substring_ids bigint[], out substring_scores float8[]
+)
+language plpgsql stable as $$
 declare
-    started timestamptz := clock_timestamp();
-    profile text := coalesce(request ->> 'profile', 'user_search');
-    asked text := request ->> 'query';
-    legs text[] := array(select jsonb_array_elements_text(nullif(request -> 'legs', 'null')));
-    vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
-    model smallint := engine.model_id(request ->> 'model');
-    as_of timestamptz := (request ->> 'as_of')::timestamptz;
-    states text[] := case
-        when coalesce((request ->> 'include_archived')::boolean, false) then '{active,archived}' else '{active}'
-    end;
-    filters jsonb := engine.given_filters(request -> 'filters');
-    by_chunk boolean := coalesce(request ->> 'level' = 'chunk', false);
-    k int := coalesce((request ->> 'k')::int, 10);
-    terms text[] := engine.query_terms(asked);
-    words_gone text;
-    vectors_gone text;
-    how record;
-    profile_knobs jsonb := engine.knobs(c, profile);
-    knobs jsonb;
-    within bigint[];
     pool int;
-    q engine.query_terms;
-    exact boolean;              -- null until the keyword leg has run
-    keyword_ids bigint[];
-    vector_ids bigint[];        -- null until the vector leg has run
-    substring_ids bigint[];
-    substring_scores float8[];
-    stages jsonb := '{}';
-    ranked record;
-    ordered record;
-    answer engine.candidate[];
-    results jsonb;
-    trace jsonb;
-    trace_id uuid;
 begin
-    if legs = '{}' then
-        legs := '{keyword,vector}';
-    end if;
-    -- The index scan goes on until enough rows have passed the filters; workers and compilation take longer to start
-    -- than any of this takes; and what the word index finds must fit, row by row, or whole pages would be looked through.
-    perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '200', true),
-        set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true),
-        set_config('work_mem', '64MB', true);
-    if filters <> '{}' or as_of is not null then
-        within := engine.matching_chunks(c, states, filters, as_of);
-        -- within tells which of these were active then
-        states := case when as_of is null then states else '{active,archived,revoked,replaced}' end;
-    end if;
-    stages := engine.stage(stages, 'filter', started);
-
-    words_gone := engine.words_gone(c, terms, states, null);
-    q := engine.weigh_terms(c, asked, case when words_gone is null then terms else '{}' end, states);
-    words_gone := coalesce(words_gone, engine.words_gone(c, terms, states, (q).size));
-    vectors_gone := engine.vectors_gone(
-        c, vector, model, request ->> 'degraded_reason', (q).size,
-        (q).size > 0 or coalesce(words_gone = 'no_words_indexed', false)
-    );
-    stages := engine.stage(stages, 'terms', started);
-
     loop
-        how := engine.search_mode(legs, words_gone, vectors_gone);
-        knobs := engine.mode_knobs(profile_knobs, how.mode);
+        select m.mode, m.reason into mode, reason from engine.search_mode(legs, words_gone, vectors_gone) as m;
+        knobs := engine.mode_knobs(profile_knobs, mode);
         pool := greatest((knobs ->> 'candidates')::int, 2 * k);
-        if how.mode in ('hybrid', 'lexical') and exact is null then
+        if mode in ('hybrid', 'lexical') and keyword_ids is null then
             begin
-                select l.chunk_ids, l.exact into keyword_ids, exact
+                select coalesce(l.chunk_ids, '{}'), l.exact into keyword_ids, exact
                 from engine.keyword_leg(c, q, states, within, by_chunk, knobs, pool, k) as l;
             exception when others then
                 raise warning 'the keyword leg failed: %', sqlstate; -- the message may quote content
@@ -151,7 +103,7 @@ begin
             end;
             stages := engine.stage(stages, 'keyword', started);
         end if;
-        if how.mode = 'vector' and 'keyword' = any(legs) and engine.only_signs(asked) and substring_ids is null then
+        if mode = 'vector' and 'keyword' = any(legs) and engine.only_signs(asked) and substring_ids is null then
             select coalesce(array_agg(s.chunk_id), '{}'), array_agg(s.score) into substring_ids, substring_scores
             from engine.substring_leg(c, asked, states, within, pool) as s;
             stages := engine.stage(stages, 'substring', started);
@@ -160,7 +112,7 @@ begin
                 continue;
             end if;
         end if;
-        if how.mode in ('hybrid', 'vector') and vector_ids is null then
+        if mode in ('hybrid', 'vector') and vector_ids is null then
             begin
                 vector_ids := array(
                     select v.chunk_id
@@ -178,47 +130,120 @@ begin
         end if;
         exit;
     end loop;
-    if how.mode = 'substring' and substring_ids is null then
-        select array_agg(s.chunk_id), array_agg(s.score) into substring_ids, substring_scores
+    if mode = 'substring' and substring_ids is null then
+        select coalesce(array_agg(s.chunk_id), '{}'), array_agg(s.score) into substring_ids, substring_scores
         from engine.substring_leg(c, asked, states, within, pool) as s;
         stages := engine.stage(stages, 'substring', started);
     end if;
+end
+$$;
 
-    ranked := engine.rank(
-        c, asked, terms, q, vector, model, how.mode, states, keyword_ids || vector_ids || substring_ids, substring_scores,
-        within, by_chunk, knobs, greatest(60, 3 * k)
-    );
-    stages := engine.stage(stages, 'rank', started);
-    ordered := engine.diversify(ranked.candidates, model, k, (knobs ->> 'mmr_lambda')::float8);
-    answer := array(select r from unnest(ordered.candidates) as r where r.place <= k and r.cut is null order by r.place);
-    stages := engine.stage(stages, 'diversify', started);
-    results := engine.read_results(answer, terms, as_of);
-    stages := engine.stage(stages, 'read', started);
-
-    trace := jsonb_build_object(
-        'terms', to_jsonb(terms), 'counted', (q).counted, 'knobs', knobs, 'filters', filters,
+-- What the trace of a search tells of it.
+create or replace function engine.search_trace(
+    request jsonb, terms text[], counted text, by_chunk boolean, filters jsonb, legs record, ranked record,
+    ordered record, stages jsonb
+)
+returns jsonb language plpgsql stable as $$
+begin
+    return jsonb_build_object(
+        'terms', to_jsonb(terms), 'counted', counted, 'knobs', legs.knobs, 'filters', filters,
         'level', case when by_chunk then 'chunk' else 'item' end,
         'legs', jsonb_strip_nulls(jsonb_build_object(
-            'keyword', case when exact is not null then coalesce(cardinality(keyword_ids), 0) end,
-            'vector', cardinality(vector_ids),
-            'substring', case when stages ? 'substring' then coalesce(cardinality(substring_ids), 0) end
+            'keyword', cardinality(legs.keyword_ids), 'vector', cardinality(legs.vector_ids),
+            'substring', cardinality(legs.substring_ids)
         )),
-        'exact', exact, 'found', ranked.total,
+        'exact', legs.exact, 'found', ranked.total,
         'candidates', engine.trace_candidates(ordered.candidates), 'mmr', coalesce(ordered.decisions, '[]'),
         'stages_ms', stages
     ) || jsonb_strip_nulls(jsonb_build_object(
         'as_of', request -> 'as_of', 'include_archived', nullif(request -> 'include_archived', 'false')
     ));
+end
+$$;
+
+-- request: see api.search. Returns {mode, degraded_reason, results, trace_id, next_cursor}; the answer of POST
+-- /v1/search.
+create or replace function engine.search(c engine.caller, request jsonb, purpose text)
+returns jsonb language plpgsql as $$
+declare
+    started timestamptz := clock_timestamp();
+    profile text := coalesce(request ->> 'profile', 'user_search');
+    asked text := request ->> 'query';
+    asked_legs text[] := array(select jsonb_array_elements_text(nullif(request -> 'legs', 'null')));
+    vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
+    model smallint := engine.model_id(request ->> 'model');
+    as_of timestamptz := (request ->> 'as_of')::timestamptz;
+    states text[] := case
+        when coalesce((request ->> 'include_archived')::boolean, false) then '{active,archived}' else '{active}'
+    end;
+    filters jsonb := engine.given_filters(request -> 'filters');
+    by_chunk boolean := coalesce(request ->> 'level' = 'chunk', false);
+    k int := coalesce((request ->> 'k')::int, 10);
+    terms text[] := engine.query_terms(asked);
+    words_gone text;
+    vectors_gone text;
+    within bigint[];
+    q engine.query_terms;
+    stages jsonb := '{}';
+    legs record;
+    ranked record;
+    ordered record;
+    answer engine.candidate[];
+    results jsonb;
+    trace jsonb;
+    trace_id uuid;
+begin
+    if asked_legs = '{}' then
+        asked_legs := '{keyword,vector}';
+    end if;
+    -- The index scan goes on until enough rows have passed the filters; workers and compilation take longer to start
+    -- than any of this takes; and what the word index finds must fit, row by row, or whole pages would be looked through.
+    perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('jit', 'off', true),
+        set_config('max_parallel_workers_per_gather', '0', true), set_config('work_mem', '64MB', true);
+    if filters <> '{}' or as_of is not null then
+        within := engine.matching_chunks(c, states, filters, as_of);
+        -- within tells which of these were active then
+        states := case when as_of is null then states else '{active,archived,revoked,replaced}' end;
+    end if;
+    stages := engine.stage(stages, 'filter', started);
+
+    words_gone := engine.words_gone(c, terms, states, null);
+    q := engine.weigh_terms(c, asked, case when words_gone is null then terms else '{}' end, states);
+    words_gone := coalesce(words_gone, engine.words_gone(c, terms, states, (q).size));
+    vectors_gone := engine.vectors_gone(
+        c, vector, model, request ->> 'degraded_reason', (q).size,
+        (q).size > 0 or coalesce(words_gone = 'no_words_indexed', false)
+    );
+    perform set_config('hnsw.ef_search', engine.search_width((q).size)::text, true);
+    stages := engine.stage(stages, 'terms', started);
+
+    legs := engine.run_legs(
+        c, asked_legs, words_gone, vectors_gone, asked, q, vector, model, states, within, by_chunk, k,
+        engine.knobs(c, profile), started, stages
+    );
+    ranked := engine.rank(
+        c, asked, terms, q, vector, model, legs.mode, states,
+        legs.keyword_ids || legs.vector_ids || legs.substring_ids, legs.substring_scores, within, by_chunk, legs.knobs,
+        greatest(60, 3 * k)
+    );
+    stages := engine.stage(legs.stages, 'rank', started);
+    ordered := engine.diversify(ranked.candidates, model, k, (legs.knobs ->> 'mmr_lambda')::float8);
+    answer := array(select r from unnest(ordered.candidates) as r where r.place <= k and r.cut is null order by r.place);
+    stages := engine.stage(stages, 'diversify', started);
+    results := engine.read_results(answer, terms, as_of);
+    stages := engine.stage(stages, 'read', started);
+
+    trace := engine.search_trace(request, terms, (q).counted, by_chunk, filters, legs, ranked, ordered, stages);
     trace_id := engine.record_retrieval(
-        c, purpose, request, profile, how.mode, how.reason, ranked.total, vector, results, trace
+        c, purpose, request, profile, legs.mode, legs.reason, ranked.total, vector, results, trace
     );
     return jsonb_build_object(
-        'mode', how.mode, 'degraded_reason', how.reason, 'results', results, 'trace_id', trace_id,
+        'mode', legs.mode, 'degraded_reason', legs.reason, 'results', results, 'trace_id', trace_id,
         'next_cursor', engine.cursor_after(trace_id, trace -> 'candidates', cardinality(answer))
     ) || case
         when request ->> 'why_not' is not null then jsonb_build_object(
             'explain', trace || jsonb_build_object('why_not', engine.why_not(
-                c, request, how.mode, filters, knobs, q, vector, model, k, ordered.candidates
+                c, request, legs.mode, filters, legs.knobs, q, vector, model, k, ordered.candidates
             ))
         )
         when coalesce((request ->> 'explain')::boolean, false) then jsonb_build_object('explain', trace)

@@ -26,6 +26,8 @@ select e.item_id from almagest.embeddings as e where e.org_id = %(org)s and e.st
 order by (e.vector operator(extensions.<=>) %(vector)s::extensions.halfvec) + 0 limit 50
 """
 SIDES = {"search": "the search", "recipe": "the usual recipe", "bare": "bare index scans"}
+# Beyond, the recipe takes seconds a query, and nothing beside it would be measured more than once (see speed.PATIENCE).
+RECIPE_UP_TO = 300_000
 
 
 def run(console: Console, reports: Path, scale: int) -> None:
@@ -49,15 +51,10 @@ def _measure(postgres: Postgres, size: int, base: Base, console: Console) -> dic
         queries = read_queries(base, connection)
         searcher = speed.Searcher(connection, "large")
         baselines = Baselines.over(beside, vectors.embedder().model, searcher.caller["org"])
-        times = speed.side_by_side(
-            track(queries, f"{size:,} chunks", console=console, transient=True),
-            {
-                "search": searcher.search,
-                "words": baselines.words,
-                "nearest": baselines.nearest,
-                "recipe": baselines.recipe,
-            },
-        )
+        actions = {"search": searcher.search, "words": baselines.words, "nearest": baselines.nearest}
+        if size <= RECIPE_UP_TO:
+            actions["recipe"] = baselines.recipe
+        times = speed.side_by_side(track(queries, f"{size:,} chunks", console=console, transient=True), actions)
         times["bare"] = [words + nearest for words, nearest in zip(times["words"], times["nearest"], strict=True)]
         return {
             "times": speed.by_kind(queries, times),
@@ -109,8 +106,12 @@ def _times_table(found: dict[int, dict[str, Any]]) -> Table:
     table = Table("chunks", *(f"{side}\n{percentile}" for side, percentile in columns), title="Growth, ms, all queries")
     for size, each in found.items():
         times = each["times"]["all"]
-        table.add_row(f"{size:,}", *(f"{times[side][percentile]:.1f}" for side, percentile in columns))
+        table.add_row(f"{size:,}", *(_cell(times, side, percentile) for side, percentile in columns))
     return table
+
+
+def _cell(times: dict[str, dict[str, float]], side: str, percentile: str) -> str:
+    return f"{times[side][percentile]:.1f}" if side in times else ""
 
 
 def _recall_table(found: dict[int, dict[str, Any]]) -> Table:
@@ -142,8 +143,10 @@ def _plot(found: dict[int, dict[str, Any]], path: Path) -> None:
     sizes = list(found)
     for number, (side, label) in enumerate(SIDES.items()):
         for percentile, style in (("p50", "-"), ("p95", "--")):
-            values = [each["times"]["all"][side][percentile] for each in found.values()]
-            left.plot(sizes, values, style, color=f"C{number}", marker=".", label=f"{label}, {percentile}")
+            values = [each["times"]["all"][side][percentile] for each in found.values() if side in each["times"]["all"]]
+            left.plot(
+                sizes[: len(values)], values, style, color=f"C{number}", marker=".", label=f"{label}, {percentile}"
+            )
     for kind in [kind for kind in found[sizes[0]]["times"] if kind != "all"]:
         right.plot(sizes, [each["times"][kind]["search"]["p95"] for each in found.values()], marker=".", label=kind)
     for axes, title in ((left, "All queries"), (right, "The search by class of query, p95")):

@@ -640,7 +640,7 @@ def _pruned_keyword_leg(server: Server, who: Who, item: Item, asked: str, rows: 
         " from (select (q.terms, q.queries, array(select 1001 * d from unnest(q.documents) as d), q.idfs,"
         "   1001 * q.size, q.average_length, q.counted, q.identifiers, q.all_idf)::engine.query_terms as q"
         f"  from {_TERMS} as q where q.terms is not null) as large"
-        " cross join lateral engine.rows_to_read(c.org_id, large.q, %s) as r"
+        " cross join lateral engine.rows_to_read(c.org_id, large.q, %s, false) as r"
         " cross join lateral engine.best_of_rows("
         "  c, large.q, %s, null, false, engine.default_knobs(), 100, r.query) as leg"
         " join almagest.chunks as k on k.id = any(leg.chunk_ids)"
@@ -650,8 +650,8 @@ def _pruned_keyword_leg(server: Server, who: Who, item: Item, asked: str, rows: 
 
 
 def pruned_keyword_leg(server: Server, who: Who, item: Item) -> bool:
-    """By rare words, and by common ones that stand together."""
-    return _pruned_keyword_leg(server, who, item, f"{item.word} common note about", 10_000, "< 'infinity'")
+    """By a rare word where common ones stand beside it."""
+    return _pruned_keyword_leg(server, who, item, f"{item.word} common note about", 1000, "< 'infinity'")
 
 
 def cut_keyword_leg(server: Server, who: Who, item: Item) -> bool:

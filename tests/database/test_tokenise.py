@@ -350,7 +350,7 @@ def test_a_megabyte_is_tokenised_in_bounded_time(shared: Server, name: str) -> N
     """At most 3 s on the machine this was written on; a chunk has 1200 characters, so nothing ever comes near it."""
     start = time.perf_counter()
     shared.value("select length(engine.tokenise(left(repeat(%s, 10), 1000000)))", ADVERSARIAL[name])
-    assert time.perf_counter() - start < 20
+    assert time.perf_counter() - start < 60
 
 
 @pytest.mark.parametrize("query", ["to be or not to be", "who is it", "?!", "🙂"])
@@ -712,11 +712,13 @@ cross join lateral (
 """
 
 
-def _condition(server: Server, org: Org, terms: Sequence[str], scale: float, rows: float) -> tuple[str, float | None]:
+def _condition(
+    server: Server, org: Org, terms: Sequence[str], scale: float, rows: float, *, again: bool = False
+) -> tuple[str, float | None]:
     """What the leg reads for a query, and the bound of what it leaves."""
     [condition] = server.rows(
-        f"select r.* from {_SCALED} cross join lateral engine.rows_to_read(c.org_id, scaled.q, %s) as r",
-        *(Jsonb(org.owner), list(terms), scale, scale, rows),
+        f"select r.* from {_SCALED} cross join lateral engine.rows_to_read(c.org_id, scaled.q, %s, %s) as r",
+        *(Jsonb(org.owner), list(terms), scale, scale, rows, again),
     )
     query, bound = condition
     return str(query), bound
@@ -769,7 +771,7 @@ def test_what_pruning_proves_is_what_reading_all_finds(server: Server, org: Org,
         read = set(server.rows(f"select r.chunk_id from ({reading}) as r"))
         unread = [score for chunk, score in every.items() if chunk not in read]
         seen["pairs"] += " & (" in reading
-        seen["threes"] += bool(re.search(r"& \([^|()]+ & \(", reading))
+        seen["threes"] += bool(re.search(r"& \([^)]*& \(", reading))
         if bound is None:
             seen["everything"] += 1
             assert unread == []
@@ -804,39 +806,35 @@ def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server:
     prefix = org.id[:8]
     word = {name: f"'{prefix}:{name}'" for name in terms}
 
-    def conditions(scale: float, rows: float) -> tuple[list[str], float | None]:
-        query, bound = _condition(server, org, terms, scale, rows)
+    def conditions(scale: float, rows: float, *, again: bool = False) -> tuple[list[str], float | None]:
+        query, bound = _condition(server, org, terms, scale, rows, again=again)
         return re.findall(r"@@ E?'((?:[^']|'')*)'::tsquery", query), bound
 
     def plain(found: list[str]) -> list[str]:
         return [each.replace("''", "'") for each in found]
 
-    # All stand in fewer than 1,000 rows together.
-    found, bound = conditions(1, 1)
+    # There is room for all of them.
+    found, bound = conditions(100, 14_000)
     assert (plain(found), bound) == ([" | ".join(word[name] for name in terms)], None)
-    # The rarest alone; each of the others together with one that is more frequent.
+    # For three of them: the most frequent alone is left out.
     found, bound = conditions(100, 9000)
-    assert plain(found) == [
-        word["alpha"],
-        f"{word['beta']} & ({word['gamma']} | {word['delta']})",
-        f"{word['gamma']} & ({word['delta']})",
-    ]
-    assert bound == pytest.approx(most["beta"])
+    assert plain(found) == [" | ".join(word[name] for name in ("alpha", "beta", "gamma"))]
+    assert bound == pytest.approx(most["delta"])
+    # For the rarest, and for the two that are rarest together of the others.
+    found, bound = conditions(100, 4500)
+    assert plain(found) == [word["alpha"], f"{word['beta']} & ({word['gamma']})"]
+    assert bound == pytest.approx(most["beta"] + most["delta"])
     # For the second time, since that did not fill the answer: with rows of the next one.
-    again, bound = conditions(100, 20_000)
-    assert plain(again) == [*plain(found), word["delta"]]
-    assert bound == pytest.approx(most["beta"])
-    # Too many for one budget: with two that are more frequent, and a row may hold any two of the rest.
-    found, bound = conditions(100, 3500)
-    assert plain(found) == [word["alpha"], f"{word['beta']} & ({word['gamma']} & ({word['delta']}))"]
-    assert bound == pytest.approx(max(most["beta"] + most["gamma"], most["gamma"] + most["delta"]))
-    # None can be read: the rarest alone is proved against all of the others together.
-    found, bound = conditions(100, 1)
+    again, bound = conditions(100, 4500, again=True)
+    assert plain(again) == [*plain(found), word["beta"]]
+    assert bound == pytest.approx(most["beta"] + most["delta"])
+    # For the rarest: proved against all of the others together.
+    found, bound = conditions(100, 4000)
     assert plain(found) == [word["alpha"]]
     assert bound == pytest.approx(most["beta"] + most["gamma"] + most["delta"])
-    # Not even the rarest.
-    found, bound = conditions(1000, 1)
-    assert plain(found) == [f"{word['alpha']} & ({word['beta']} | {word['gamma']} | {word['delta']})"]
+    # Not even for that: some rows of those that hold the three rarest.
+    found, bound = conditions(100, 1)
+    assert plain(found) == [f"{word['alpha']} & ({word['beta']} & ({word['gamma']}))"]
     assert bound == math.inf
 
 

@@ -63,6 +63,10 @@ def _run(script: list[str], environment: dict[str, str]) -> None:
         timeout=SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    for nothing in ("Nothing that is known", '"results":[]', '"results": []', '"chunks":[]', '"before":[],"after":[]'):
+        assert nothing not in done.stdout + done.stderr
+    for nothing in ("There is nothing around it", "Nothing was found", "has no chunks"):
+        assert nothing not in done.stderr
 
 
 @pytest.mark.timeout(2 * SECONDS)

@@ -2,22 +2,25 @@
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import typer
 import typer.core
 from typer.main import get_command
 
-from almagest.cli import app, explain, items, main, profiles
+from almagest.cli import app, explain, items, main, output, profiles, results, stack
 from almagest.cli.context import read_settings
 from almagest.models.bootstrap import DEFAULT_BUDGET
-from almagest.models.search import DEFAULT_K, Filters, SearchResult
+from almagest.models.fields import INT32_MAX
+from almagest.models.search import DEFAULT_K, MAX_PAGE, MAX_REACH, ChunkPage, Filters, SearchResponse, SearchResult
 from almagest.models.traces import Trace, TraceCandidate
 
 Command = Any  # typer carries a copy of click's class, which has no public name
@@ -99,7 +102,10 @@ def test_a_stack_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / ".almagest" / "stack.json").write_text(json.dumps(state))
 
     _fails("search", "x")
-    assert "Error (database_unavailable): No answer from the stack at http://127.0.0.1:1" in capsys.readouterr().err
+    assert "Error (database_unavailable): No answer from the stack at http://127.0.0.1:1" in (
+        err := capsys.readouterr().err
+    )
+    assert "almagest stack start" in err
     _fails("migrate")
     assert "Error (migration_failed): cannot reach Postgres" in capsys.readouterr().err
 
@@ -123,6 +129,16 @@ def test_a_project_in_the_environment_replaces_the_stack_and_its_key(
     assert "Error (no_key)" in capsys.readouterr().err
 
 
+def test_a_project_that_does_not_answer_is_not_to_be_started_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUPABASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("SUPABASE_SECRET_KEY", "sb_secret_x")
+    _fails("org", "list")
+    assert "No answer from http://127.0.0.1:1: is SUPABASE_URL right" in (err := capsys.readouterr().err)
+    assert "stack start" not in err
+
+
 def test_a_stack_over_a_real_project_has_no_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,7 +152,7 @@ def test_a_stack_over_a_real_project_has_no_key(
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("ALMAGEST_PORT", "70000", "less than or equal to 65535"),
+        ("ALMAGEST_PORT", "70000", "must be at most 65,535"),
         ("SUPABASE_URL", "ref.supabase.co", "must be a URL such as https://"),
         ("SUPABASE_URL", "https://", "must be a URL such as https://"),
         ("SUPABASE_SECRET_KEY", "sb_secret_ü", "must be printable ASCII"),
@@ -159,7 +175,7 @@ def test_an_impossible_setting_is_named(
     ("arguments", "message"),
     [
         (("search", " "), "query: must not be blank"),
-        (("search", "x", "-k", "101"), "k: input should be less than or equal to 100"),
+        (("search", "x", "-k", "101"), "k: must be at most 100"),
         (("search", "x", "--filter", "colour=red"), "filters.colour: unknown field"),
         (("search", "x", "--filter", "priority_min=much"), "filters.priority_min: "),
         (("remember", "x", "--importance", "2"), "importance: "),
@@ -182,12 +198,56 @@ def test_a_wrong_value_is_named_without_asking_the_stack(
         ("remember", "x", "--metadata", "{"),
         ("remember", "x", "--conversation", "c"),
         ("get", "not-an-id"),
+        ("get", str(UUID(int=1)), "--reach", "2"),
+        ("get", str(UUID(int=1)), "--neighbours", "--reach", str(MAX_REACH + 1)),
+        ("get", str(UUID(int=1)), "--around", str(INT32_MAX + 1)),
+        ("get", str(UUID(int=1)), "--around", "-1"),
+        ("search", "x", "-k", "ten"),
+        ("search", "x", "--why-not", "it"),
+        ("search", "x", "--filter", "title=a", "--filter", "title=b"),
+        ("trace", "x"),
+        ("bootstrap", "--budget", "much"),
+        ("pin", str(UUID(int=1)), "--position", "first"),
+        ("remember", "x", "--importance", "much"),
+        ("keys", "revoke", "x"),
+        ("org", "create", "a", "--owner-email", "a@b.c", "--owner-id", "x"),
     ],
 )
-def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
-    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert (caught.value.code, out) == (2, "")
+    assert "Invalid value for" in err
+    assert "nput should" not in err
+
+
+def test_bounds_of_options_are_those_of_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    for option, most in (("--reach", MAX_REACH), ("--around", INT32_MAX)):
+        _fails("get", str(UUID(int=1)), "--around", "0", option, str(most))
+        assert "Error (no_stack)" in capsys.readouterr().err
+
+
+def test_chunks_are_asked_for_by_pages_that_the_api_allows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from almagest.operations import search
+
+    asked: list[tuple[str | None, int]] = []
+
+    def page(runtime: Any, caller: Any, item: UUID, cursor: str | None, limit: int) -> ChunkPage:
+        asked.append((cursor, limit))
+        text = {"position": len(asked), "start": 0, "end": 1, "text": "x"}
+        return ChunkPage.model_validate({"chunks": [text], "next_cursor": "1" if cursor is None else None})
+
+    monkeypatch.setattr(items, "open_runtime", nullcontext)
+    monkeypatch.setattr(items, "current_caller", lambda runtime: None)
+    monkeypatch.setattr(search, "get_chunks", page)
+    with pytest.raises(SystemExit) as caught:
+        main(["get", str(uuid4()), "--chunks", "--json"])
+    assert caught.value.code == 0
+    assert asked == [(None, MAX_PAGE), ("1", MAX_PAGE)]
+    assert [chunk["position"] for chunk in json.loads(capsys.readouterr().out)["chunks"]] == [1, 2]
 
 
 def test_filters_are_parsed_into_fields() -> None:
@@ -287,19 +347,99 @@ class TestExplain:
         ]  # fmt: skip
 
 
-def test_the_words_of_the_query_are_bold() -> None:
-    result = SearchResult.model_validate(
-        {
-            "id": str(uuid4()), "kind": "memory", "snippet": "a [red] zebra \n", "marks": [[2, 7], [8, 13]],
-            "created_at": "2026-01-01T00:00:00Z", "relevance": "high", "scores": {"final": 1},
-        }
-    )  # fmt: skip
-    text = items.marked(result)
-    assert text.plain == "a [red] zebra"
-    assert [(text.plain[span.start : span.end], span.style) for span in text.spans] == [
-        ("[red]", "bold"),
-        ("zebra", "bold"),
-    ]
+def result(**fields: Any) -> dict[str, Any]:
+    return {
+        "id": str(uuid4()), "kind": "memory", "snippet": "a [red] zebra", "created_at": "2026-01-01T00:00:00Z",
+        "relevance": "high", "scores": {"final": 1, "keyword": 0.5}, **fields,
+    }  # fmt: skip
+
+
+def response(*found: dict[str, Any], **fields: Any) -> SearchResponse:
+    return SearchResponse.model_validate({"mode": "hybrid", "results": found, "trace_id": str(uuid4()), **fields})
+
+
+class TestResults:
+    def test_the_words_of_the_query_are_bold_in_a_snippet_of_one_line(self) -> None:
+        snippet = "# Zoo\r\n\n  a [red]\t\nzebra \n"
+        marks = [[snippet.index("[red]"), snippet.index("[red]") + 5], [snippet.index("zebra"), snippet.index(" \n")]]
+        text = results.marked(SearchResult.model_validate(result(snippet=snippet, marks=[*marks])))
+        assert text.plain == "# Zoo a [red] zebra"
+        assert [(text.plain[span.start : span.end], span.style) for span in text.spans] == [
+            ("[red]", "bold"),
+            ("zebra", "bold"),
+        ]
+
+    def test_a_result_takes_as_many_lines_as_it_has_scores(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(output, "WIDTH_WITHOUT_TERMINAL", 80)
+        scores = {"final": 0.4, "keyword": 0.5, "vector": 0.6, "hybrid": 0.7, "strength": 0.8}
+        long = result(snippet="word\n\nafter word\n" * 25, title="title\n" * 30, source_ref="x" * 200, scores=scores)
+        results.print_results(response(long))
+        lines = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()][2:]
+        assert [line[:28].split() for line in lines] == [
+            ["0.400", "keyword", "0.500"], ["high", "vector", "0.600"], ["hybrid", "0.700"], ["strength", "0.800"],
+        ]  # fmt: skip
+        assert max(map(len, lines)) <= 80
+        assert [line[-1] for line in lines[:3]] == ["…"] * 3
+        assert lines[3].endswith(long["id"])
+
+    @pytest.mark.parametrize("print_answer", [results.print_results, stack.print_answer])
+    def test_what_was_missing_is_told_in_words(self, print_answer: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        print_answer(response(result(), mode="lexical", degraded_reason="no_vectors_of_this_model"))
+        told = "mode lexical: answered by words alone, since no item has its vectors yet"
+        assert told in (err := capsys.readouterr().err)
+        assert "(no_vectors_of_this_model)" in err
+
+    def test_every_reason_of_the_engine_and_the_embedder_has_words(self) -> None:
+        root = Path(__file__).parents[2]
+        engine = (root / "sql/engine/search.sql").read_text(encoding="utf-8")
+        gone = r"'((?:no|keyword|vector)_(?:[a-z]+_)*(?:missing|failed|indexed|query|model|embedding))'"
+        found = set(re.findall(gone, engine))
+        for file in (root / "functions/almagest/embedding").glob("*.py"):
+            found |= set(re.findall(r'EmbeddingUnavailable\(\s*"([a-z_]+)"', file.read_text(encoding="utf-8")))
+        assert {"no_terms_in_query", "vector_leg_failed", "model_missing", "model_dimension"} < found
+        assert found == set(results.REASONS)
+
+    def test_a_reason_that_is_new_is_told_by_its_code(self) -> None:
+        assert results.told_mode("hybrid", None) == "hybrid"
+        assert results.told_mode("vector", "new").endswith("since something was missing (new)")
+
+
+class TestDemonstration:
+    """What `make up` asks waits until it can be answered by meaning."""
+
+    def wait(self, monkeypatch: pytest.MonkeyPatch, *pending: int) -> list[int]:
+        import httpx
+
+        waiting = list(pending)
+        asked: list[int] = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            asked.append(waiting.pop(0) if len(waiting) > 1 else waiting[0])
+            return httpx.Response(200, json={"pending": asked[-1], "indexing": 0, "failed": 0})
+
+        monkeypatch.setattr(stack, "POLL_SECONDS", 0.001)
+        with httpx.Client(base_url="http://stack", transport=httpx.MockTransport(answer)) as client:
+            stack.await_vectors(client)
+        return asked
+
+    def test_waits_until_nothing_is_outstanding(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.wait(monkeypatch, 13, 5, 0) == [13, 5, 0]
+        assert capsys.readouterr().err.count("Waiting for their vectors") == 1
+
+    def test_says_nothing_where_nothing_is(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.wait(monkeypatch, 0) == [0]
+        assert capsys.readouterr().err == ""
+
+    def test_goes_on_after_a_time(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        monkeypatch.setattr(stack, "VECTORS_SECONDS", 0.02)
+        self.wait(monkeypatch, 13)
+        assert "still without vectors" in capsys.readouterr().err
 
 
 def test_filters_are_lists_json_numbers_or_text() -> None:
@@ -309,4 +449,8 @@ def test_filters_are_lists_json_numbers_or_text() -> None:
         "kind": ["memory", "page"], "type": "note", "tags": ["a"], "title": "a, b", "priority_max": 0.5,
         "metadata": {"a": [1]}, "any": [],
     }  # fmt: skip
+    assert items.parse_filters(["type=a", "tags=b", "type=c,d", "tags=e"]) == {
+        "type": ["a", "c", "d"],
+        "tags": ["b", "e"],
+    }
     assert set(items.LISTS) < set(Filters.model_fields)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from almagest.models.base import Request, clean_deeply
 from almagest.models.bootstrap import BootstrapRequest
 from almagest.models.call import Call
-from almagest.models.errors import field_errors
+from almagest.models.errors import errors_of
 from almagest.models.identity import KeyCreate, MemberRemove, OrgCreate, ScopeGrant
 from almagest.models.search import Filters, SearchRequest
 from almagest.models.write import BatchWrite, ItemUpdate, MemoryWrite
@@ -46,7 +46,7 @@ def errors(model: type[BaseModel], **fields: Any) -> dict[str, str]:
     """Field -> message of what a model refuses."""
     with pytest.raises(ValidationError) as raised:
         model(**fields)
-    return {error["field"]: error["message"] for error in field_errors(raised.value.errors())}
+    return {error["field"]: error["message"] for error in errors_of(raised.value, fields)}
 
 
 class TestMemory:
@@ -317,12 +317,12 @@ class TestUpdate:
         [
             ({"version": 1}, "name at least one field"),
             ({"title": "x"}, "required"),
-            ({"version": 0, "title": "x"}, "greater than or equal to 1"),
-            ({"version": "1", "title": "x"}, "valid integer"),
-            ({"version": 1, "content": None}, "content cannot be null"),
-            ({"version": 1, "tags": None}, "tags cannot be null"),
-            ({"version": 1, "evergreen": None}, "evergreen cannot be null"),
-            ({"version": 1, "evergreen": 1}, "valid boolean"),
+            ({"version": 0, "title": "x"}, "must be at least 1"),
+            ({"version": "1", "title": "x"}, "must be a whole number"),
+            ({"version": 1, "content": None}, "must not be null"),
+            ({"version": 1, "tags": None}, "must not be null"),
+            ({"version": 1, "evergreen": None}, "must not be null"),
+            ({"version": 1, "evergreen": 1}, "must be true or false"),
             ({"version": 1, "content": " "}, "must not be blank"),
             ({"version": 1, "private": True}, "unknown field"),
         ],

@@ -7,7 +7,7 @@ import typer
 
 from almagest.cli import output
 from almagest.cli.context import build_request, open_runtime
-from almagest.cli.options import Json, Name, Org, Slug, examples, group
+from almagest.cli.options import Json, Name, Org, Slug, examples, group, uuid
 
 orgs = group("Orgs: the tenants.")
 members = group("Members: the people of an org, and their roles.")
@@ -31,7 +31,9 @@ def create_org(
     slug: Slug,
     owner_email: Annotated[str, typer.Option(help="E-mail address of the first owner.")],
     owner_name: Annotated[str | None, typer.Option(help="Name of the first owner.")] = None,
-    owner_id: Annotated[UUID | None, typer.Option(help="The owner's id as a Supabase user.")] = None,
+    owner_id: Annotated[
+        UUID | None, typer.Option(parser=uuid, metavar="UUID", help="The owner's id as a Supabase user.")
+    ] = None,
     name: Name = None,
     as_json: Json = False,
 ) -> None:
@@ -61,7 +63,9 @@ def add_member(
     email: Annotated[str, typer.Argument(help="E-mail address, unique in the org.")],
     role: MemberRole = "member",
     name: Annotated[str | None, typer.Option(help="The person's name.")] = None,
-    user_id: Annotated[UUID | None, typer.Option(help="The person's id as a Supabase user.")] = None,
+    user_id: Annotated[
+        UUID | None, typer.Option(parser=uuid, metavar="UUID", help="The person's id as a Supabase user.")
+    ] = None,
     org: Org = None,
     as_json: Json = False,
 ) -> None:
@@ -163,7 +167,9 @@ def list_keys(org: Org = None, as_json: Json = False) -> None:
 
 @keys.command("revoke")
 def revoke_key(
-    key: Annotated[UUID, typer.Argument(help="The key's id, as `almagest keys list` prints it.")],
+    key: Annotated[
+        UUID, typer.Argument(parser=uuid, metavar="KEY", help="The key's id, as `almagest keys list` prints it.")
+    ],
     org: Org = None,
     as_json: Json = False,
 ) -> None:

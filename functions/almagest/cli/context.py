@@ -36,12 +36,14 @@ def read_environment() -> "Settings":
     """
     from pydantic import ValidationError
 
+    from almagest.models.errors import errors_of
     from almagest.settings import Settings
 
     try:
         return Settings()
     except ValidationError as error:
-        wrong = "; ".join(f"{each['loc'][0]}: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())
+        errors = errors_of(error, dict.fromkeys(str(each["loc"][0]) for each in error.errors()))
+        wrong = "; ".join(f"{each['field']}: {each['message']}" for each in errors)
         raise Problem(400, "invalid_settings", f"The environment has an impossible setting: {wrong}") from None
 
 
@@ -92,7 +94,10 @@ def open_runtime() -> Iterator["Runtime"]:
     except Problem as problem:
         if problem.code != "database_unavailable":
             raise
-        detail = f"No answer from the stack at {settings.supabase_url}: {START_ADVICE}."
+        if read_environment().supabase_url:
+            detail = f"No answer from {settings.supabase_url}: is SUPABASE_URL right, and the project up?"
+        else:
+            detail = f"No answer from the stack at {settings.supabase_url}: {START_ADVICE}."
         raise Problem(problem.status, problem.code, detail) from problem
     finally:
         runtime.rpc.close()
@@ -123,13 +128,13 @@ def build_request(model: type[AnyRequest], **fields: Any) -> AnyRequest:
     """
     from pydantic import ValidationError
 
-    from almagest.models.errors import field_errors, summary
+    from almagest.models.errors import errors_of, summary
 
+    given = {name: value for name, value in fields.items() if value is not None}
     try:
-        return model.model_validate({name: value for name, value in fields.items() if value is not None})
+        return model.model_validate(given)
     except ValidationError as error:
-        errors = field_errors(error.errors(include_url=False, include_input=False, include_context=False))
-        raise Problem(422, "invalid_request", summary(errors)) from None
+        raise Problem(422, "invalid_request", summary(errors_of(error, given))) from None
 
 
 def new_call(idempotency_key: str | None = None) -> "Call":

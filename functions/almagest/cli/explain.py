@@ -8,7 +8,8 @@ import typer
 
 from almagest.cli import output
 from almagest.cli.context import current_caller, open_runtime
-from almagest.cli.options import Json
+from almagest.cli.options import Json, uuid
+from almagest.cli.results import told_mode
 
 if TYPE_CHECKING:
     from almagest.models.traces import Trace, TraceCandidate, TraceItem
@@ -21,7 +22,9 @@ ASKED_ONLY = "question_turn"
 
 
 def trace(
-    trace_id: Annotated[UUID, typer.Argument(metavar="TRACE", help="The trace's id, as search prints it.")],
+    trace_id: Annotated[
+        UUID, typer.Argument(parser=uuid, metavar="TRACE", help="The trace's id, as search prints it.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Tell how one of your own searches came about: legs, candidates, scores, cuts, time."""
@@ -48,7 +51,7 @@ def print_trace(trace: "Trace") -> None:
 
 def print_why_not(answer: Mapping[str, Any]) -> None:
     """At which step an item fell out of a search, with the figures that decided it."""
-    figures = {name: value for name, value in answer.items() if name not in ("item", "step", "reason")}
+    figures = {name: value for name, value in answer.items() if name not in ("item", "step", "reason") and value != {}}
     output.print_record({"why not": answer["item"], "step": answer["step"], "reason": answer["reason"], **figures})
 
 
@@ -110,7 +113,7 @@ def _summary(trace: "Trace") -> dict[str, Any]:
     }
     known = {
         "query": trace.query,
-        "mode": f"{trace.mode} ({trace.degraded_reason})" if trace.degraded_reason else trace.mode,
+        "mode": told_mode(trace.mode, trace.degraded_reason),
         "profile": trace.profile,
         "limits": ", ".join(f"{name} {knobs[knob]:g}" for name, knob in limits.items() if knob in knobs),
         "filters": trace.filters,

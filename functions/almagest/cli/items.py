@@ -10,14 +10,14 @@ import typer
 from almagest.cli import output
 from almagest.cli.context import build_request, current_caller, new_call, open_runtime
 from almagest.cli.explain import print_trace, print_why_not, trace
-from almagest.cli.options import IdempotencyKey, ItemId, Json, examples
+from almagest.cli.options import IdempotencyKey, ItemId, Json, examples, number, uuid, whole, whole_within
+from almagest.cli.results import print_results
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from rich.text import Text
 
     from almagest.models.caller import Caller
-    from almagest.models.search import Chunk, Item, Neighbours, SearchResponse, SearchResult
+    from almagest.models.search import Chunk, Item, Neighbours, SearchResponse
     from almagest.models.traces import Trace
     from almagest.runtime import Runtime
 
@@ -32,14 +32,15 @@ LISTS = (
     "kind", "type", "tags", "tags_any", "folder", "folder_tree", "project", "client", "deal", "agent", "origin",
     "mime_type", "extension", "tier",
 )  # fmt: skip
-CHUNK_PAGE = 200
 
 Private = Annotated[bool, typer.Option("--private", help="Only for yourself.")]
 
 
 def search(
     query: Annotated[str | None, typer.Argument(help="The question, in plain words.")] = None,
-    k: Annotated[int, typer.Option("--k", "-k", help="How many results, 1 to 100.")] = 10,
+    k: Annotated[
+        int, typer.Option("--k", "-k", parser=whole, metavar="NUMBER", help="How many results, 1 to 100.")
+    ] = 10,
     profile: Annotated[str | None, typer.Option(help="Search profile of the org; user_search by default.")] = None,
     filters: Annotated[
         list[str] | None,
@@ -62,7 +63,9 @@ def search(
         str | None, typer.Option(help="Go on with an earlier answer, in place of a question; it tells its cursor.")
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Tell how the answer came about.")] = False,
-    why_not: Annotated[UUID | None, typer.Option(metavar="ITEM", help="Tell why an item is not in the answer.")] = None,
+    why_not: Annotated[
+        UUID | None, typer.Option(parser=uuid, metavar="ITEM", help="Tell why an item is not in the answer.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Search for what is known, best answer first."""
@@ -109,7 +112,10 @@ def parse_filters(pairs: list[str]) -> dict[str, Any]:
         name, separator, value = pair.partition("=")
         if not separator:
             raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--filter")
-        fields[name] = _filter_value(name, value)
+        if name in fields and name not in LISTS:
+            raise typer.BadParameter(f"{name} is given twice", param_hint="--filter")
+        found = _filter_value(name, value)
+        fields[name] = [*_listed(fields[name]), *_listed(found)] if name in fields else found
     return fields
 
 
@@ -121,6 +127,10 @@ def _filter_value(name: str, value: str) -> Any:
     return _number(value) if name.startswith("priority") else value
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _number(value: str) -> float | str:
     try:
         return float(value)
@@ -128,50 +138,12 @@ def _number(value: str) -> float | str:
         return value
 
 
-def print_results(response: "SearchResponse") -> None:
-    """The ranked answer with its scores."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    reason = f" ({response.degraded_reason})" if response.degraded_reason else ""
-    output.print_message(f"mode {response.mode}{reason}, trace {response.trace_id}")
-    if not response.results:
-        output.print_message("Nothing that is known answers this.")
-        return
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("final", justify="right", no_wrap=True)
-    table.add_column("scores", no_wrap=True)
-    table.add_column("item", overflow="fold")
-    for result in response.results:
-        legs = ("hybrid", "keyword", "vector", "strength")
-        scores = {leg: score for leg in legs if (score := getattr(result.scores, leg)) is not None}
-        figures = "\n".join(f"{leg:9}{score:.3f}" for leg, score in scores.items())
-        text = Text.assemble((f"{result.title}\n", "bold") if result.title else "", marked(result), "\n")
-        text.append(str(result.id), style="dim")
-        table.add_row(f"{result.scores.final:.3f}", f"{result.relevance}\n{figures}", text)
-    output.print_table(table)
-    if response.next_cursor:
-        output.print_message(f"More: almagest search --cursor {response.next_cursor}")
-
-
-def marked(result: "SearchResult") -> "Text":
-    """The snippet of a result, with the words of the query in bold."""
-    from rich.text import Text
-
-    text = Text(result.snippet)
-    for start, end in result.marks:
-        text.stylize("bold", start, end)
-    text.rstrip()
-    return text
-
-
 def remember(
     text: Annotated[str, typer.Argument(help="What was learned; - reads standard input.")] = "-",
     title: Annotated[str | None, typer.Option(help="A title of one line.")] = None,
     type_: Annotated[str | None, typer.Option("--type", help="decision, fact, preference, insight, note, …")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag, repeatable.")] = None,
-    importance: Annotated[float | None, typer.Option(help="0 to 1.")] = None,
+    importance: Annotated[float | None, typer.Option(parser=number, metavar="NUMBER", help="0 to 1.")] = None,
     private: Private = False,
     project: Annotated[str | None, typer.Option(help="Slug of the project that it belongs to.")] = None,
     client: Annotated[str | None, typer.Option(help="Slug of the client that it is about.")] = None,
@@ -181,7 +153,9 @@ def remember(
     agent_name: Annotated[str | None, typer.Option(help="Who learned it, as attribution.")] = None,
     occurred_at: Annotated[str | None, typer.Option(help="When, with offset: 2026-01-31T12:00:00Z.")] = None,
     conversation: Annotated[str | None, typer.Option(help="Id of the conversation; needs --position.")] = None,
-    position: Annotated[int | None, typer.Option(help="Place in the conversation, from 0.")] = None,
+    position: Annotated[
+        int | None, typer.Option(parser=whole, metavar="NUMBER", help="Place in the conversation, from 0.")
+    ] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object of your own.")] = None,
     idempotency_key: IdempotencyKey = None,
     as_json: Json = False,
@@ -240,13 +214,21 @@ def get(
         bool, typer.Option("--chunks", help="The slices that search reads, in place of the item.")
     ] = False,
     around: Annotated[
-        int | None, typer.Option(min=0, metavar="POSITION", help="The slice at this place, and those around it.")
+        int | None,
+        typer.Option(
+            parser=whole_within(0, 2**31 - 1), metavar="POSITION", help="The slice at this place, and those around it."
+        ),
     ] = None,
     neighbours: Annotated[
         bool, typer.Option("--neighbours", help="The messages around it in its conversation, in place of the item.")
     ] = False,
     reach: Annotated[
-        int | None, typer.Option(min=0, max=5, help="How many on each side: 1 slice, 2 messages by default.")
+        int | None,
+        typer.Option(
+            parser=whole_within(0, 5),
+            metavar="NUMBER",
+            help="How many on each side, 5 at the most: 1 slice, 2 messages by default.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -256,6 +238,8 @@ def get(
 
     if chunks + neighbours + (around is not None) > 1:
         raise typer.BadParameter("give one of them", param_hint="--chunks, --around and --neighbours")
+    if reach is not None and around is None and not neighbours:
+        raise typer.BadParameter("needs --around or --neighbours", param_hint="--reach")
     with open_runtime() as runtime:
         caller = current_caller(runtime)
         if around is not None:
@@ -275,12 +259,13 @@ def get(
 
 
 def _all_chunks(runtime: "Runtime", caller: "Caller", item: Any) -> list["Chunk"]:
+    from almagest.models.search import MAX_PAGE
     from almagest.operations.search import get_chunks
 
-    page = get_chunks(runtime, caller, item, None, CHUNK_PAGE)
+    page = get_chunks(runtime, caller, item, None, MAX_PAGE)
     slices = page.chunks
     while page.next_cursor:
-        page = get_chunks(runtime, caller, item, page.next_cursor, CHUNK_PAGE)
+        page = get_chunks(runtime, caller, item, page.next_cursor, MAX_PAGE)
         slices = slices + page.chunks
     return slices
 
@@ -313,7 +298,9 @@ def _print_item(item: "Item") -> None:
 
 def bootstrap(
     query: Annotated[str | None, typer.Argument(help="What the session is about.")] = None,
-    budget: Annotated[int, typer.Option(help="How many tokens the session may read.")] = 4000,
+    budget: Annotated[
+        int, typer.Option(parser=whole, metavar="NUMBER", help="How many tokens the session may read.")
+    ] = 4000,
     as_json: Json = False,
 ) -> None:
     """Print what a session starts from: what every run knows, then what this one should."""
@@ -369,7 +356,9 @@ def erase(
 
 def pin(
     item: ItemId,
-    position: Annotated[int | None, typer.Option(help="Place among the pins, from 0.")] = None,
+    position: Annotated[
+        int | None, typer.Option(parser=whole, metavar="NUMBER", help="Place among the pins, from 0.")
+    ] = None,
     private: Private = False,
     idempotency_key: IdempotencyKey = None,
     as_json: Json = False,

@@ -1,5 +1,6 @@
 """The commands of the local stack; it belongs to a checkout and is imported only when one of them runs."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -7,15 +8,21 @@ from typing import TYPE_CHECKING, Any
 from almagest.cli import output
 from almagest.cli.context import read_environment
 from almagest.cli.options import Json, examples, group
+from almagest.cli.results import told_mode
 from almagest.problems import Problem
 
 if TYPE_CHECKING:
+    from httpx import Client
+
     from almagest.models.search import SearchResponse
     from almagest.settings import Settings
     from infra.local.state import Running
 
 QUESTION = "How do I run several stacks side by side?"
 DOCUMENTS_NOTE = "documents"
+# So long the question waits for the vectors; a search by words alone is an answer too.
+VECTORS_SECONDS = 90.0
+POLL_SECONDS = 0.5
 
 app = group("The local stack: Postgres, PostgREST, gateway, functions and schedules on this machine.")
 
@@ -44,13 +51,16 @@ def start(as_json: Json = False) -> None:
 
 
 @app.command(epilog=examples("almagest stack stop"))
-def stop() -> None:
+def stop(as_json: Json = False) -> None:
     """Stop the stack, with everything it started."""
     with _faults_told():
         from infra.local.control import stop as run
 
         settings = read_environment()
         was_running = run(settings)
+        if as_json:
+            output.print_json({"was_running": was_running, "directory": str(settings.directory.absolute())})
+            return
         output.print_message(
             f"The stack in {settings.directory} {'has stopped' if was_running else 'was not running'}."
         )
@@ -131,17 +141,35 @@ def _demonstrate(settings: "Settings", running: "Running") -> None:
             count = write_documents(client, read_documents())
             state.keep_note(DOCUMENTS_NOTE, str(count))
             output.print_message(f"Read in {count} documents.")
+        await_vectors(client)
         answer = client.post("/v1/search", json={"query": QUESTION, "k": 5})
         if answer.is_error:
             raise Problem(answer.status_code, "search_failed", f"The search was refused: {answer.text}")
-        _print_answer(SearchResponse.model_validate(answer.json()))
+        print_answer(SearchResponse.model_validate(answer.json()))
 
 
-def _print_answer(response: "SearchResponse") -> None:
+def await_vectors(client: "Client") -> None:
+    """Wait while the index function gives the documents their vectors, so that the answer is by meaning too."""
+    end = time.monotonic() + VECTORS_SECONDS
+    told = False
+    while time.monotonic() < end:
+        answer = client.get("/v1/write/index")
+        if answer.is_error or not answer.json()["pending"] + answer.json()["indexing"]:
+            return
+        if not told:
+            output.print_message("Waiting for their vectors …")
+            told = True
+        time.sleep(POLL_SECONDS)
+    output.print_message("Some are still without vectors; they get them in the background.")
+
+
+def print_answer(response: "SearchResponse") -> None:
+    """The demonstration's answer: what was found, and each score in a column of its own."""
     from rich import box
     from rich.table import Table
 
-    table = Table(title=f"{QUESTION} ({response.mode})", box=box.SIMPLE_HEAD, title_justify="left")
+    output.print_message(f"mode {told_mode(response.mode, response.degraded_reason)}")
+    table = Table(title=QUESTION, box=box.SIMPLE_HEAD, title_justify="left")
     for column in ("title", "source"):
         table.add_column(column, overflow="fold")
     for column in ("relevance", "keyword", "vector", "strength", "final"):

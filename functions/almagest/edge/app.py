@@ -124,7 +124,12 @@ class App(LambdaFunctionUrlResolver):
             raise Problem(405, "method_not_allowed", f"This path takes {allowed}.", allow=allowed)
 
     def _on_error(self, error: Exception) -> Response[str]:
-        return render(_problem_of(error), self.call.request_id)
+        if isinstance(error, RequestValidationError):
+            event = self.current_event
+            problem = invalid(error.errors(), {"query": event.query_string_parameters, "body": event.json_body})
+        else:
+            problem = _problem_of(error)
+        return render(problem, self.call.request_id)
 
 
 def path_id(text: str) -> UUID:
@@ -152,8 +157,6 @@ def _call(headers: dict[str, str], request_id: str) -> Call:
 def _problem_of(error: Exception) -> Problem:
     if isinstance(error, Problem):
         return error
-    if isinstance(error, RequestValidationError):
-        return invalid(error.errors())
     observe.unexpected(error)
     return internal()
 

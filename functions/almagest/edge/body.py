@@ -12,6 +12,8 @@ from almagest.problems import Problem
 
 MAX_BYTES = 6 * 1024 * 1024
 
+_NO_OBJECT = {"field": "", "message": "must be a JSON object"}
+
 
 def with_text_body(event: dict[str, Any]) -> dict[str, Any]:
     """The same event with its body as text, typed as JSON; an absent one reads as an empty object.
@@ -47,7 +49,7 @@ def parse_json(text: str) -> dict[str, Any]:
         raise _invalid_json(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
     _check_depth(value)
     if not isinstance(value, dict):
-        raise Problem(422, "invalid", "The body must be a JSON object.", errors=[])
+        raise Problem(422, "invalid", "The body must be a JSON object.", errors=[_NO_OBJECT])
     return value
 
 

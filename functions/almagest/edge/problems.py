@@ -23,9 +23,23 @@ def not_found() -> Problem:
     return Problem(404, "not_found", "There is nothing here.")
 
 
-def invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
-    """A request that the models refuse, as Powertools reports it: each location begins with `body` or `query`."""
-    fields = field_errors({**error, "loc": error["loc"][1:]} for error in errors)
+def invalid(errors: Sequence[Mapping[str, Any]], sent: Mapping[str, Any]) -> Problem:
+    """A request that the models refuse.
+
+    Parameters
+    ----------
+    errors
+        As Powertools reports them: each location begins with `body` or `query`.
+    sent
+        The same two parts of the request, as they came.
+    """
+    fields = [
+        field
+        for part, value in sent.items()
+        for field in field_errors(
+            ({**each, "loc": each["loc"][1:]} for each in errors if each["loc"][0] == part), value
+        )
+    ]
     return Problem(422, "invalid", summary(fields), errors=fields)
 
 

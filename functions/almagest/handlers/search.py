@@ -6,7 +6,7 @@ from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from almagest.edge.app import App, path_id
 from almagest.models.errors import summary
-from almagest.models.fields import INT32_MAX
+from almagest.models.fields import INT32_MAX, PAGE_CURSOR
 from almagest.models.profiles import DescribedProfile, Profile, ProfileList, ProfileReset, ProfileWrite
 from almagest.models.search import (
     DEFAULT_PAGE,
@@ -51,7 +51,7 @@ def get_one(item: str) -> Item:
 @app.get("/v1/search/items/<item>/chunks", summary="List an item's chunks", operation_id="get_chunks")
 def list_chunks(
     item: str,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,9}$")] = None,
+    cursor: Annotated[str | None, Query(pattern=PAGE_CURSOR)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
     around: Annotated[int | None, Query(ge=0, le=INT32_MAX)] = None,
     reach: Annotated[int | None, Query(ge=0, le=MAX_REACH)] = None,

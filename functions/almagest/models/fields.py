@@ -13,6 +13,20 @@ MAX_METADATA_DEPTH = 20
 MAX_METADATA_FILTER_BYTES = 8_000
 INT32_MAX = 2**31 - 1
 
+SLUG = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+MIME_TYPE = r"^[!-.0-~]{1,100}/[!-.0-~]{1,100}$"
+EXTENSION = r"^\.?[^\s./\\][^\s/\\]{0,30}$"
+EMAIL = r"^[^@\s]+@[^@\s]+$"
+PAGE_CURSOR = r"^[0-9]{1,9}$"
+# What each of them takes, for whom a regular expression says nothing: "must be …".
+PATTERNS = {
+    SLUG: "1 to 63 lower-case letters, digits, - and _, of which the first is a letter or a digit",
+    MIME_TYPE: "a MIME type such as text/plain, of at most 100 characters on each side",
+    EXTENSION: "the end of a file's name such as md or tar.gz, of at most 31 characters",
+    EMAIL: "an e-mail address",
+    PAGE_CURSOR: "the next_cursor of the page before",
+}
+
 
 def _not_blank(text: str) -> str:
     if not text.strip():
@@ -114,7 +128,7 @@ Name = Annotated[str, AfterValidator(one_line), Field(min_length=1, max_length=2
 # These two are parts of the key that finds duplicates, and an index entry of Postgres holds 2,704 bytes.
 SourceRef = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_not_blank), _at_most_bytes(1500)]
 ConversationId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_not_blank), _at_most_bytes(400)]
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+Slug = Annotated[str, StringConstraints(pattern=SLUG)]
 # The name of something set up before. PostgREST says in its status line what it does not find: it must be one line.
 Reference = Annotated[
     str, StringConstraints(min_length=1, max_length=100), AfterValidator(_not_blank), AfterValidator(one_line)
@@ -124,10 +138,10 @@ Slugs = Annotated[list[Slug], Field(max_length=50)]
 Names = Annotated[list[Name], Field(max_length=50)]
 Metadata = Annotated[dict[str, Any], _json_at_most(MAX_METADATA_BYTES)]
 MetadataFilter = Annotated[dict[str, Any], _json_at_most(MAX_METADATA_FILTER_BYTES)]
-MimeType = Annotated[str, StringConstraints(pattern=r"^[!-.0-~]{1,100}/[!-.0-~]{1,100}$"), AfterValidator(_lower)]
+MimeType = Annotated[str, StringConstraints(pattern=MIME_TYPE), AfterValidator(_lower)]
 Extension = Annotated[
     str,
-    StringConstraints(pattern=r"^\.?[^\s./\\][^\s/\\]{0,30}$"),
+    StringConstraints(pattern=EXTENSION),
     AfterValidator(_lower),
     AfterValidator(_without_dot),
 ]

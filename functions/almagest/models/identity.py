@@ -7,10 +7,10 @@ from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from almagest.models.base import Request, Result
 from almagest.models.caller import Role
-from almagest.models.fields import Name, Slug, Timestamp, one_line
+from almagest.models.fields import EMAIL, Name, Slug, Timestamp, one_line
 
 MemberRole = Literal["owner", "admin", "solutions_engineer", "project_manager", "member"]
-Email = Annotated[str, Field(max_length=320, pattern=r"^[^@\s]+@[^@\s]+$")]
+Email = Annotated[str, Field(max_length=320, pattern=EMAIL)]
 
 
 MemberName = Annotated[

@@ -13,6 +13,7 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from almagest.models.base import Request, Result
 from almagest.models.fields import (
@@ -137,7 +138,7 @@ class SearchRequest(Request):
     def _query_or_cursor(cls, query: str | None, info: ValidationInfo) -> str | None:
         # Where the cursor itself is wrong, it is missing here, and one complaint is enough.
         if query is None and info.data.get("cursor", ...) is None:
-            raise ValueError("required")
+            raise PydanticCustomError("missing", "required")
         return query
 
     @field_validator(

@@ -3,7 +3,7 @@
 from typing import Any, Literal, Self
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from almagest.models.base import Request, Result
 from almagest.models.fields import (
@@ -85,13 +85,17 @@ class ItemUpdate(Request):
         None, description="Whether it keeps its strength; of a shared item, for owners and admins."
     )
 
+    @field_validator("content", "type", "importance", "tags", "metadata", "evergreen")
+    @classmethod
+    def _not_cleared(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError("must not be null; leave it out to keep it as it is")
+        return value
+
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         if not self.model_fields_set - {"version"}:
             raise ValueError("name at least one field to change")
-        for name in ("content", "type", "importance", "tags", "metadata", "evergreen"):
-            if name in self.model_fields_set and getattr(self, name) is None:
-                raise ValueError(f"{name} cannot be null; leave it out to keep it as it is")
         return self
 
     def changes(self) -> dict[str, Any]:
@@ -119,7 +123,7 @@ class WriteResult(Result):
 class FieldError(Result):
     """One field that is wrong, and why."""
 
-    field: str
+    field: str = Field(description="Its path, such as `filters.type[2]`; empty for the request as a whole.")
     message: str
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from almagest.ingestion.text import content_hash
 from almagest.models.call import Call
 from almagest.models.caller import Caller
-from almagest.models.errors import field_errors, summary
+from almagest.models.errors import errors_of, summary
 from almagest.models.fields import MAX_CONTENT
 from almagest.models.write import BatchResult, BatchWrite, MemoryWrite, WriteResult
 from almagest.operations.chunks import chunk_all
@@ -51,7 +51,7 @@ def _check(raw: Any) -> MemoryWrite | dict[str, Any]:
     try:
         return MemoryWrite.model_validate(raw)
     except ValidationError as error:
-        errors = field_errors(error.errors(include_url=False, include_input=False, include_context=False))
+        errors = errors_of(error, raw)
         return {"problem": {"status": 422, "code": "invalid", "detail": summary(errors), "errors": errors}}
 
 
