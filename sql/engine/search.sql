@@ -103,6 +103,15 @@ begin
             end;
             stages := engine.stage(stages, 'keyword', started);
         end if;
+        if mode = 'vector' and 'keyword' = any(legs) and engine.only_signs(asked) and substring_ids is null then
+            select coalesce(array_agg(s.chunk_id), '{}'), array_agg(s.score) into substring_ids, substring_scores
+            from engine.substring_leg(c, asked, states, within, pool) as s;
+            stages := engine.stage(stages, 'substring', started);
+            if substring_ids <> '{}' then
+                vectors_gone := 'no_terms_in_query'; -- which is no less true of them
+                continue;
+            end if;
+        end if;
         if mode in ('hybrid', 'vector') and vector_ids is null then
             begin
                 vector_ids := array(
@@ -121,7 +130,7 @@ begin
         end if;
         exit;
     end loop;
-    if mode = 'substring' then
+    if mode = 'substring' and substring_ids is null then
         select coalesce(array_agg(s.chunk_id), '{}'), array_agg(s.score) into substring_ids, substring_scores
         from engine.substring_leg(c, asked, states, within, pool) as s;
         stages := engine.stage(stages, 'substring', started);
@@ -234,8 +243,7 @@ begin
     ) || case
         when request ->> 'why_not' is not null then jsonb_build_object(
             'explain', trace || jsonb_build_object('why_not', engine.why_not(
-                c, (request ->> 'why_not')::uuid, legs.mode, states, filters, within, legs.knobs, q, vector, model, k,
-                ordered.candidates
+                c, request, legs.mode, filters, legs.knobs, q, vector, model, k, ordered.candidates
             ))
         )
         when coalesce((request ->> 'explain')::boolean, false) then jsonb_build_object('explain', trace)

@@ -704,12 +704,6 @@ def filtered_substring_leg(server: Server, who: Who, item: Item) -> bool:
     return _substring_leg(server, who, item, _ALL_CHUNKS)
 
 
-def matching_items(server: Server, who: Who, item: Item) -> bool:
-    """A filter takes items of any state; that is the legs' to look at."""
-    query = """select m.id::text from engine.matching_items(c, '{"kind": ["memory"]}') as m (id)"""
-    return item.state in _STATES and item.id in _as_engine(server, who, query)
-
-
 def _matching_chunks(server: Server, who: Who, item: Item, as_of: str) -> bool:
     matching = f"engine.matching_chunks(c, %s, '{{}}', {as_of})"
     query = f"select k.item_id::text from almagest.chunks as k where k.id = any({matching})"
@@ -770,7 +764,6 @@ FIRST_LAYER = [
     vector_leg_by_index,
     substring_leg,
     filtered_substring_leg,
-    matching_items,
     matching_chunks,
     chunks_of_the_past,
     rank,
