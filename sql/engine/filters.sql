@@ -81,10 +81,10 @@ begin
         when name = 'metadata' then format('%s @> (%s -> %L)', format(said, 'metadata'), source, name)
         when name = 'priority_min' then format('%s >= %s::real', format(said, 'priority'), value)
         when name = 'priority_max' then format('%s <= %s::real', format(said, 'priority'), value)
-        when name in ('created_after', 'occurred_after') then
-            format('i.%I >= %s::timestamptz', split_part(name, '_', 1) || '_at', value)
-        when name in ('created_before', 'occurred_before') then
-            format('i.%I < %s::timestamptz', split_part(name, '_', 1) || '_at', value)
+        when name = 'created_after' then format('i.created_at >= %s::timestamptz', value)
+        when name = 'created_before' then format('i.created_at < %s::timestamptz', value)
+        when name = 'occurred_after' then format('%s >= %s::timestamptz', format(said, 'occurred_at'), value)
+        when name = 'occurred_before' then format('%s < %s::timestamptz', format(said, 'occurred_at'), value)
         when name in ('updated_after', 'updated_before') then format(
             '%s %s %s::timestamptz',
             case when past then 'case when v.item_id is null then i.updated_at else v.valid_from end' else 'i.updated_at' end,

@@ -103,11 +103,14 @@ begin
             end;
             stages := engine.stage(stages, 'keyword', started);
         end if;
-        if mode = 'vector' and 'keyword' = any(legs) and engine.only_signs(asked) and substring_ids is null then
+        -- signs alone, such as '->', have no words and mean nothing: they may stand somewhere as they are
+        if substring_ids is null
+            and (mode = 'substring' or (mode = 'vector' and 'keyword' = any(legs) and engine.only_signs(asked)))
+        then
             select coalesce(array_agg(s.chunk_id), '{}'), array_agg(s.score) into substring_ids, substring_scores
             from engine.substring_leg(c, asked, states, within, pool) as s;
             stages := engine.stage(stages, 'substring', started);
-            if substring_ids <> '{}' then
+            if mode = 'vector' and substring_ids <> '{}' then
                 vectors_gone := 'no_terms_in_query'; -- which is no less true of them
                 continue;
             end if;
@@ -130,11 +133,6 @@ begin
         end if;
         exit;
     end loop;
-    if mode = 'substring' and substring_ids is null then
-        select coalesce(array_agg(s.chunk_id), '{}'), array_agg(s.score) into substring_ids, substring_scores
-        from engine.substring_leg(c, asked, states, within, pool) as s;
-        stages := engine.stage(stages, 'substring', started);
-    end if;
 end
 $$;
 
@@ -224,7 +222,7 @@ begin
     ranked := engine.rank(
         c, asked, terms, q, vector, model, legs.mode, states,
         legs.keyword_ids || legs.vector_ids || legs.substring_ids, legs.substring_scores, within, by_chunk, legs.knobs,
-        greatest(60, 3 * k)
+        greatest(60, 3 * k), as_of
     );
     stages := engine.stage(legs.stages, 'rank', started);
     ordered := engine.diversify(ranked.candidates, model, k, (legs.knobs ->> 'mmr_lambda')::float8);

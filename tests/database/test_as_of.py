@@ -195,6 +195,43 @@ def test_filters_ask_the_version_valid_then(server: Server, org: Org) -> None:
     assert texts(server, org.owner, first, filters={"tags_any": []}) == []
 
 
+def test_when_it_happened_is_what_the_version_said(server: Server, org: Org) -> None:
+    item = write_one(server, org.owner, "Mondays", occurred_at="2026-01-10T00:00:00Z")
+    first = clock(server)
+    edit(server, org.owner, item, 1, occurred_at="2026-03-10T00:00:00Z")
+
+    def found(as_of: datetime | None, **filters: str) -> bool:
+        return bool(ask(server, org.owner, "Mondays", as_of, filters=filters))
+
+    for as_of, month in ((first, 1), (None, 3)):
+        start, end = (f"2026-0{number}-01T00:00:00Z" for number in (month, month + 1))
+        assert found(as_of, occurred_after=start, occurred_before=end)
+        assert not found(as_of, occurred_before=start)
+        assert not found(as_of, occurred_after=end)
+
+
+def test_boosts_of_the_past_are_those_of_the_version(server: Server, org: Org) -> None:
+    """Whom it was attributed to, when it happened, and how important it was."""
+    fields = {"agent_name": "ann", "occurred_at": "2026-01-10T00:00:00Z", "importance": 0.9}
+    item = write_one(server, org.owner, "Mondays", **fields)
+    first = clock(server)
+    edit(server, org.owner, item, 1, agent_name="ben", occurred_at="2026-03-10T00:00:00Z", importance=0.1)
+
+    def told(query: str, as_of: datetime | None) -> dict[str, Any]:
+        moment = as_of and as_of.isoformat()
+        answer = search(server, org.owner, query, as_of=moment, explain=True, profile="vector_metadata")
+        [candidate] = answer["explain"]["candidates"]
+        assert isinstance(candidate, dict)
+        return candidate
+
+    assert "author" in told("what ann said of Mondays", first)["boosts"]
+    assert "author" not in told("what ann said of Mondays", None).get("boosts", {})
+    assert "date" in told("Mondays in January 2026", first)["boosts"]
+    assert "date" not in told("Mondays in January 2026", None).get("boosts", {})
+    then, now = (told("Mondays in 2026", as_of)["metadata"] for as_of in (first, None))
+    assert then > now > 0
+
+
 def test_what_was_archived_later_was_there(server: Server, org: Org) -> None:
     item = write_one(server, org.owner, "zebra", one_hot(1))
     first = clock(server)

@@ -722,7 +722,7 @@ def chunks_of_the_past(server: Server, who: Who, item: Item) -> bool:
 _RANKED = (
     f"{_TERMS} as q cross join lateral engine.rank("
     "  c, %s, engine.query_terms(%s), q, engine.parse_vector(%s), engine.model_id(%s), %s, %s,"
-    "  array(select k.id from almagest.chunks as k), null, {within}, {by_chunk}, engine.default_knobs(), 1000"
+    "  array(select k.id from almagest.chunks as k), null, {within}, {by_chunk}, engine.default_knobs(), 1000, null"
     ") as ranked"
 )
 
