@@ -4,11 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from infra.package.build import build
-from infra.package.places import PACKAGES, ROOT
+from infra.package.build import build, locked_wheels
+from infra.package.places import PACKAGES, ROOT, SBOM
 from infra.package.report import table
 from infra.package.target import HERE, Target
 from infra.package.wheels import PackageError
+from infra.supply.sbom import write_sbom
 
 
 def main() -> int:
@@ -23,7 +24,9 @@ def main() -> int:
     except PackageError as error:
         print(error, file=sys.stderr)
         return 1
+    write_sbom(package, {wheel.name: wheel for wheel in locked_wheels(target)}, options.into / SBOM)
     print(table(package))
+    print(f"The bill of materials is in {options.into / SBOM}.")
     return 0
 
 

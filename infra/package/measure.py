@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from infra.package.places import PROBE, ROOT
 from infra.package.reach import Reached
 from infra.package.wheels import PackageError, Wheel
 
-PROBE = Path(__file__).with_name("probe.py")
 SECONDS = 120
 
 
@@ -47,7 +47,11 @@ def measure(interpreter: Path, root: Path, handler: str, reached: Reached, wheel
         "ALMAGEST_MODEL_DIR": str(Path(sys.prefix) / "share" / "almagest" / "model"),
     }
     done = subprocess.run(
-        [interpreter, "-S", PROBE, handler, *outside], env=environment, capture_output=True, text=True, timeout=SECONDS
+        [interpreter, "-S", ROOT / PROBE, handler, *outside],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
     )
     answers = [line.removeprefix("USED ") for line in done.stdout.splitlines() if line.startswith("USED ")]
     if done.returncode or not answers:

@@ -14,9 +14,13 @@ WHEELS = Path("build/wheels")
 NOTE = "package.json"
 """In the folder of the artefacts: what is in which."""
 
+SBOM = "sbom.cdx.json"
+"""In the same folder: the bill of materials."""
+
 RUNTIME = "runtime"
 """The Runtime API's client, which Lambda has of its own: for running the artefacts here."""
 
+PROBE = Path("infra/package/probe.py")
 TEMPLATE = Path("template.yaml")
 FUNCTIONS = Path("functions")
 LOCKED = Path("requirements/runtime.txt")

@@ -166,7 +166,7 @@ def test_handlers_exist(resources: dict[str, Resource]) -> None:
 
 
 def test_no_secret_is_in_the_environment(template: dict[str, Any]) -> None:
-    """Secrets go by reference: what CloudFormation resolved would stay in the function's configuration until a deploy."""
+    """What CloudFormation resolved would stay in the configuration of a function until the next deploy."""
     text = json.dumps(template)
     assert "{{resolve" not in text
     for function in of_type(template["Resources"], "AWS::Lambda::Function").values():
