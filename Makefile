@@ -4,6 +4,7 @@
 # make docs    the pages that are made from SQL and routes
 # make package what is deployed, in build/package, and its bill of materials
 # make deploy  STACK=almagest PARAMETERS="SupabaseUrl=…": package, then `sam deploy`
+# make test-package  the tests through HTTP, on what `make package` made
 # make audit   known vulnerabilities of what is locked                make licences  the licences of all parts
 # make clean   the environment and caches; .almagest, your data, stays
 #
@@ -17,7 +18,7 @@ TOOLS := .venv-tools
 STACK ?= almagest
 CODE := functions infra tests
 
-.PHONY: up down test test-all lint format docs bench package deploy audit licences clean
+.PHONY: up down test test-all test-package lint format docs bench package deploy audit licences clean
 
 up: $(VENV)/local.stamp
 	$(BIN)/almagest stack up
@@ -30,6 +31,10 @@ test: $(VENV)/dev.stamp $(TOOLS)/tools.stamp
 
 test-all: $(VENV)/dev.stamp $(TOOLS)/tools.stamp
 	$(BIN)/python -m pytest
+
+test-package: $(VENV)/dev.stamp package
+	$(BIN)/python -m pytest --from-package tests/integration/test_http.py tests/integration/test_search_wire.py \
+		tests/integration/test_logs.py tests/integration/test_many_memories.py tests/quality
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check $(CODE)

@@ -181,7 +181,7 @@ class Emulator:
         self._logs.mkdir(parents=True, exist_ok=True)
         app = web.Application(client_max_size=0)
         app.router.add_post("/2015-03-31/functions/{name}/invocations", self._serve_invoke)
-        app.router.add_post("/", lambda request: secrets.serve(request, self._secrets))
+        app.router.add_post("/", self._serve_secret)
         app.router.add_route("*", "/v1/{name}", self._serve_url)
         app.router.add_route("*", "/v1/{name}/{rest:.*}", self._serve_url)
         app.router.add_route("*", "/{path:.*}", _serve_nothing)
@@ -255,6 +255,9 @@ class Emulator:
         except Throttled:
             return _message(429, "Rate Exceeded.")
         return BAD_GATEWAY if outcome.is_error else url_response(outcome.payload)
+
+    async def _serve_secret(self, request: web.Request) -> web.Response:
+        return await secrets.serve(request, self._secrets)
 
     async def _serve_invoke(self, request: web.Request) -> web.Response:
         name = unquote(request.match_info["name"]).rpartition(":")[2]

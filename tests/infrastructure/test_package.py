@@ -2,26 +2,25 @@
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
 
 from almagest.embedding.model import FILES
 from infra.local import ROOT
-from infra.local.ports import free_port
 from infra.package.build import LIMIT, ROOM, Package, handlers, locked_wheels
 from infra.package.interpreters import find
 from infra.package.places import LOCKED, PACKAGES, PROBE, SBOM
 from infra.package.target import HERE, Target
 from infra.package.wheels import read_lock
-from tests.stack import ALMAGEST
+from tests.stack import own_stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -151,20 +150,9 @@ def test_the_bill_of_materials_names_every_part(package: Package) -> None:
 
 def test_a_stack_serves_from_the_artefacts(package: Package, tmp_path: Path) -> None:
     """As on AWS: the artefact's own Python, libraries and model, and secrets that it has to ask for."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SUPABASE_", "ALMAGEST_"))}
-    environment = kept | {"ALMAGEST_DIR": str(tmp_path / "stack"), "ALMAGEST_PORT": str(free_port())}
-
-    def almagest(*words: str) -> str:
-        return subprocess.run(
-            [*ALMAGEST, *words], env=environment, stdout=subprocess.PIPE, check=True, text=True
-        ).stdout
-
-    import httpx
-
-    try:
-        running = json.loads(almagest("stack", "start", "--from-package", "--json"))
-        headers = {"Authorization": f"Bearer {running['key']}", "Origin": "https://page.example"}
-        with httpx.Client(base_url=running["url"], headers=headers, timeout=120) as client:
+    with own_stack(tmp_path / "stack", "--from-package") as stack:
+        headers = {"Authorization": f"Bearer {stack.key}", "Origin": "https://page.example"}
+        with httpx.Client(base_url=stack.url, headers=headers, timeout=120) as client:
             text = "The pooler answers ECONNREFUSED while it restarts; wait 5 seconds."
             written = client.post("/v1/write/memories", json={"content": text, "type": "insight"})
             assert written.status_code == 201, written.text
@@ -180,5 +168,3 @@ def test_a_stack_serves_from_the_artefacts(package: Package, tmp_path: Path) -> 
             swept = client.post("/2015-03-31/functions/index/invocations", json={"job": "index_sweep"})
             assert "X-Amz-Function-Error" not in swept.headers, swept.text
             assert set(swept.json()) >= {"indexed", "failed"}
-    finally:
-        almagest("stack", "stop")

@@ -1,10 +1,14 @@
 """Licences as packages state them, and what pip-audit says."""
 
 import json
+import re
 from email.message import Message
+from pathlib import Path
 
 import pytest
 
+from infra.local import ROOT
+from infra.package.wheels import read_lock
 from infra.supply.audit import Finding, Unreachable, findings
 from infra.supply.licences import UNKNOWN, licence_of
 
@@ -62,3 +66,28 @@ def test_vulnerabilities_are_findings() -> None:
 def test_not_being_able_to_ask_is_no_all_clear(stdout: str, stderr: str, reason: str) -> None:
     with pytest.raises(Unreachable, match=reason):
         findings(stdout, stderr)
+
+
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_every_version_is_locked_by_hash(lock: Path) -> None:
+    lines = read_lock(lock)
+    assert len(lines) == len(re.findall(r"^[a-zA-Z].*==", lock.read_text(), re.MULTILINE)) > 1
+    for line in lines:
+        assert re.fullmatch(r"==[\w.]+", str(line.requirement.specifier)), line.text
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", line.text), line.text
+    assert "://" not in lock.read_text()
+
+
+def test_the_locks_agree_with_each_other() -> None:
+    """One environment is filled from several of them; the tools alone have their own."""
+    versions: dict[str, set[str]] = {}
+    for lock in LOCKS:
+        if lock.name != "tools.txt":
+            for line in read_lock(lock):
+                versions.setdefault(str(line.requirement).replace(str(line.requirement.specifier), ""), set()).add(
+                    str(line.requirement.specifier)
+                )
+    assert not {name: found for name, found in versions.items() if len(found) > 1}
