@@ -1,6 +1,7 @@
 """`python -m infra.package`: make the artefacts, print what is in them, and write the bill of materials."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +19,8 @@ def main() -> int:
     parser.add_argument("--python", default=Target().python, help="the version it is for, or `here` for this one's")
     parser.add_argument("--into", type=Path, default=ROOT / PACKAGES, help="folder of the artefacts")
     options = parser.parse_args()
+    # Lambda runs as another user than the one who packages, and takes the files' rights as they are.
+    os.umask(0o022)
     target = Target(HERE if options.python == "here" else options.python)
     try:
         package = build(target, options.into, lambda line: print(line, file=sys.stderr, flush=True))

@@ -93,13 +93,12 @@ class Package:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What goes into one artefact; `used` was seen on the target's own wheels where `is_exact`."""
+    """What goes into one artefact."""
 
     name: str
     handler: str
     reached: Reached
     used: Used
-    is_exact: bool
 
 
 def handlers() -> dict[str, str]:
@@ -162,7 +161,7 @@ def _plans(target: Target, report: Report) -> Iterator[_Plan]:
         report(f"Running {name} on Python {measured.python} …")
         reached = reach(ROOT / FUNCTIONS, handler)
         used = measure(interpreter, ROOT / FUNCTIONS, handler, reached, wheels)
-        yield _Plan(name, handler, reached, used, measured == target)
+        yield _Plan(name, handler, reached, used)
 
 
 def _assemble(plan: _Plan, wheels: dict[str, Wheel], into: Path, compiler: Compiler | None) -> Artefact:
@@ -172,9 +171,10 @@ def _assemble(plan: _Plan, wheels: dict[str, Wheel], into: Path, compiler: Compi
         assemble(model)
         files = {model / file.name: Path(MODEL) / file.name for file in FILES}
         parts.append(Part(MODEL, __version__, _link(files, into)))
-    for name in sorted(plan.used):
+    # What an older Python needs beside is not among the target's wheels.
+    for name in sorted(plan.used.keys() & wheels.keys()):
         wheel, used = wheels[name], plan.used[name]
-        files = {wheel.folder / file: file for file in kept(wheel.files, used, is_exact=plan.is_exact)}
+        files = {wheel.folder / file: file for file in kept(wheel.files, used)}
         if compiler:
             modules = {file: place for file, place in files.items() if place in used and place.suffix == ".py"}
             compiler.compile(modules)

@@ -1,6 +1,7 @@
 """Compiled modules: Lambda's folder of code cannot be written to, so that without them every cold start compiles."""
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,8 +41,10 @@ class Compiler:
             for file, shown in modules.items()
             if file.suffix == ".py" and not self.place(file).is_file()
         ]
-        command = [str(self.interpreter), "-I", "-S", "-c", _PROGRAM]
-        subprocess.run(command, input=json.dumps(missing), text=True, check=True, timeout=_SECONDS)
+        command = [str(self.interpreter), "-S", "-c", _PROGRAM]
+        # With one seed the same module compiles to the same bytes, and what has not changed is not uploaded again.
+        environment = {"PYTHONHASHSEED": "0", "PATH": os.environ.get("PATH", "")}
+        subprocess.run(command, env=environment, input=json.dumps(missing), text=True, check=True, timeout=_SECONDS)
 
     def place(self, module: Path) -> Path:
         """Where a module's compiled form lies."""

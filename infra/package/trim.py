@@ -12,11 +12,12 @@ from pathlib import Path
 _NEVER_RUN = re.compile(r"(^|/)(tests?|include)/|\.(pyi|pyx|pxd|c|h|hpp|cpp|a|lib)$|(^|/)py\.typed$")
 # Descriptions of AWS' services: botocore reads those of the services that are called, and the lists beside them.
 _SERVICE = re.compile(r"(botocore|boto3)/data/([^/]+)/")
-# Libraries that extension modules are linked to; one that is not mapped belongs to none that was loaded.
-_LIBRARY = re.compile(r"(^|/)lib[^/]*\.so(\.[\d.]+)?$")
+# Libraries that extension modules are linked to; one that is not mapped belongs to none that was loaded. Another build
+# of the same wheel has another hash in their names.
+_LIBRARY = re.compile(r"(?:^|/)(lib[^/]+?)(-[0-9a-f]{8,})?\.so(\.[\d.]+)?$")
 
 
-def kept(files: Iterable[Path], used: set[Path], *, is_exact: bool) -> list[Path]:
+def kept(files: Iterable[Path], used: set[Path]) -> list[Path]:
     """Return what of a wheel's files goes along.
 
     Parameters
@@ -24,16 +25,17 @@ def kept(files: Iterable[Path], used: set[Path], *, is_exact: bool) -> list[Path
     files
         All, relative to where they are unpacked.
     used
-        Those that were read or mapped when the handler ran.
-    is_exact
-        Whether it ran with these very files; libraries are named otherwise in other builds.
+        Those that were read or mapped when the handler ran, perhaps of the wheel's build for another Python.
     """
     services = {found[0] for file in used if (found := _SERVICE.match(file.as_posix()))}
+    libraries = {found[1] for file in used if (found := _LIBRARY.search(file.as_posix()))}
 
     def is_kept(file: Path) -> bool:
         name = file.as_posix()
         if service := _SERVICE.match(name):
             return service[0] in services
-        return file in used or not (_NEVER_RUN.search(name) or (is_exact and _LIBRARY.search(name)))
+        if library := _LIBRARY.search(name):
+            return library[1] in libraries
+        return file in used or not _NEVER_RUN.search(name)
 
     return [file for file in files if is_kept(file)]
