@@ -814,26 +814,26 @@ def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server:
         return [each.replace("''", "'") for each in found]
 
     # There is room for all of them.
-    found, bound = conditions(100, 14_000)
+    found, bound = conditions(1000, 140_000)
     assert (plain(found), bound) == ([" | ".join(word[name] for name in terms)], None)
     # For three of them: the most frequent alone is left out.
-    found, bound = conditions(100, 9000)
+    found, bound = conditions(1000, 90_000)
     assert plain(found) == [" | ".join(word[name] for name in ("alpha", "beta", "gamma"))]
     assert bound == pytest.approx(most["delta"])
     # For the rarest, and for the two that are rarest together of the others.
-    found, bound = conditions(100, 4500)
+    found, bound = conditions(1000, 45_000)
     assert plain(found) == [word["alpha"], f"{word['beta']} & ({word['gamma']})"]
     assert bound == pytest.approx(most["beta"] + most["delta"])
     # For the second time, since that did not fill the answer: with rows of the next one.
-    again, bound = conditions(100, 4500, again=True)
+    again, bound = conditions(1000, 45_000, again=True)
     assert plain(again) == [*plain(found), word["beta"]]
     assert bound == pytest.approx(most["beta"] + most["delta"])
     # For the rarest: proved against all of the others together.
-    found, bound = conditions(100, 4000)
+    found, bound = conditions(1000, 40_000)
     assert plain(found) == [word["alpha"]]
     assert bound == pytest.approx(most["beta"] + most["gamma"] + most["delta"])
     # Not even for that: some rows of those that hold the three rarest.
-    found, bound = conditions(100, 1)
+    found, bound = conditions(1000, 1)
     assert plain(found) == [f"{word['alpha']} & ({word['beta']} & ({word['gamma']}))"]
     assert bound == math.inf
 
