@@ -33,7 +33,10 @@ grant execute on function
 engine.current_caller(),
 engine.visible(engine.caller, uuid, uuid, uuid, uuid, uuid[]), engine.readable(engine.caller, almagest.items),
 engine.snippet(text, text[]), engine.marked_words(text, text[]), engine.best_words(int[], int[], int[], int),
-engine.mark_pattern(text[], boolean), engine.folded_pieces(text), engine.fold(text)
+engine.mark_pattern(text[], boolean), engine.folded_pieces(text), engine.folded_form(text), engine.cjk_signs(),
+engine.term_words(text, text[]), engine.term_bigrams(text, text[]), engine.term_number(text, text[]),
+engine.stands_whole(text, int, text), engine.fold(text), engine.identifiers(text), engine.identifier_forms(text),
+engine.without_cjk(text)
 to almagest_reader;
 
 -- The dashboard is read by the project's owner, in Supabase's own.

@@ -11,8 +11,8 @@ import httpx
 from infra.local import ROOT
 from infra.local.errors import StackError
 
-# About as many characters as the write function indexes before it answers.
-BATCH_CHARACTERS = 40_000
+# About as many characters as the write function indexes before it answers; short documents have more chunks of them.
+BATCH_CHARACTERS = 20_000
 
 Memory = dict[str, Any]
 

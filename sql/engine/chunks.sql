@@ -2,28 +2,34 @@
 
 -- What is searched with a chunk beside its text: title and tags belong to each of its item's chunks, and to each the
 -- headings that it stands under. A first heading that is the title counts once.
-create or replace function engine.attributes_text(i almagest.items, heading_path text)
-returns text language sql stable as $$
+create or replace function engine.attributes_text(title text, tags text[], heading_path text)
+returns text language sql immutable parallel safe as $$
     select concat_ws(
         E'\n',
-        case when starts_with(heading_path || ' > ', (i).title || ' > ') is not true then (i).title end,
+        case when starts_with(heading_path || ' > ', title || ' > ') is not true then title end,
         heading_path,
-        (select string_agg(distinct t.tag, ' ') from almagest.item_tags as t where t.item_id = (i).id)
+        (select string_agg(distinct t, ' ') from unnest(tags) as t)
     )
 $$;
 
--- What almagest.lexical says of a chunk's words, from its text and the item as it is now.
-create or replace function engine.words_of(i almagest.items, heading_path text, chunk_text text)
+-- What almagest.lexical says of a chunk's words, from its text and what its version of the item says beside it.
+create or replace function engine.words_of(title text, tags text[], heading_path text, chunk_text text)
 returns table (length int, terms tsvector, says_when boolean, only_asks boolean, text_hash bigint)
 language sql stable as $$
     select
         engine.term_count(own.terms), own.terms, engine.says_when(chunk_text), engine.only_asks(chunk_text),
         hashtextextended(chunk_text, 0)
     from (
-        select setweight(engine.tokenise(engine.attributes_text(i, heading_path)), 'B')
+        select setweight(engine.tokenise(engine.attributes_text(title, tags, heading_path)), 'B')
             || setweight(engine.tokenise(chunk_text), 'A') as terms
         offset 0 -- tokenised once
     ) as own
+$$;
+
+-- The tags that an item has now.
+create or replace function engine.tags_of(item uuid)
+returns text[] language sql stable as $$
+    select array(select t.tag from almagest.item_tags as t where t.item_id = item)
 $$;
 
 -- Makes the terms of an item's current chunks again.
@@ -38,7 +44,8 @@ returns void language sql as $$
         engine.sequence_of(i), coalesce((i).conversation_position, k.position), engine.tokeniser_version(), w.length,
         w.terms, w.says_when, w.only_asks, w.text_hash
     from almagest.chunks as k
-    cross join lateral engine.words_of(i, k.heading_path, k.text) as w
+    cross join (select engine.tags_of((i).id) as tags offset 0) as tagged -- read once
+    cross join lateral engine.words_of((i).title, tagged.tags, k.heading_path, k.text) as w
     where k.item_id = (i).id and k.version = (i).version
     on conflict (chunk_id) do update set
         tokeniser = excluded.tokeniser, length = excluded.length, terms = excluded.terms,

@@ -31,6 +31,15 @@ begin
 end
 $$;
 
+-- The states that a search asks for, at the time that it asks for.
+--   asked  its request, or the trace of it: include_archived
+create or replace function engine.asked_states(asked jsonb)
+returns text[] language plpgsql immutable parallel safe as $$
+begin
+    return case when (asked ->> 'include_archived')::boolean then '{active,archived}' else '{active}' end;
+end
+$$;
+
 -- A JSON string, or an array of them, as an array. (Immutable, so that the planner knows what it plans for.)
 create or replace function engine.text_list(wanted jsonb)
 returns text[] language plpgsql immutable parallel safe as $$
@@ -49,13 +58,19 @@ $$;
 create or replace function engine.filter_condition(name text, source text, past boolean)
 returns text language plpgsql immutable parallel safe as $$
 declare
-    said text := case when past then 'case when v.item_id is null then i.%1$s else v.%1$s end' else 'i.%1$s' end;
+    said text := case when past then 'case when v.item_id is null then i.%1$I else v.%1$I end' else 'i.%1$I' end;
+    tier text := case when not past then 'i.tier' else
+        'coalesce((select case l.action when ''archived'' then l.detail ->> ''tier'' else ''archive'' end'
+        ' from almagest.audit_log as l where l.org_id = ($1).org_id and l.item_id = i.id'
+        ' and l.action in (''archived'', ''restored'') and l.created_at > $4 order by l.id limit 1), i.tier)'
+    end;
     one_of text := format('any(engine.text_list(%s -> %L))', source, name);
     value text := format('(%s ->> %L)', source, name);
 begin
     return case
-        when name in ('kind', 'origin', 'tier', 'agent_name', 'source_ref') then format('i.%I = %s', name, one_of)
-        when name = 'type' then format('%s = %s', format(said, 'type'), one_of)
+        when name in ('kind', 'origin') then format('i.%I = %s', name, one_of)
+        when name in ('type', 'agent_name', 'source_ref') then format('%s = %s', format(said, name), one_of)
+        when name = 'tier' then format('%s = %s', tier, one_of)
         when name = 'conversation' then format('i.conversation_id = %s', one_of)
         when name = 'mime_type' then format('lower(i.mime_type) = %s', one_of)
         when name = 'extension' then format(
@@ -66,10 +81,10 @@ begin
         when name = 'metadata' then format('%s @> (%s -> %L)', format(said, 'metadata'), source, name)
         when name = 'priority_min' then format('%s >= %s::real', format(said, 'priority'), value)
         when name = 'priority_max' then format('%s <= %s::real', format(said, 'priority'), value)
-        when name in ('created_after', 'occurred_after') then
-            format('i.%I >= %s::timestamptz', split_part(name, '_', 1) || '_at', value)
-        when name in ('created_before', 'occurred_before') then
-            format('i.%I < %s::timestamptz', split_part(name, '_', 1) || '_at', value)
+        when name = 'created_after' then format('i.created_at >= %s::timestamptz', value)
+        when name = 'created_before' then format('i.created_at < %s::timestamptz', value)
+        when name = 'occurred_after' then format('%s >= %s::timestamptz', format(said, 'occurred_at'), value)
+        when name = 'occurred_before' then format('%s < %s::timestamptz', format(said, 'occurred_at'), value)
         when name in ('updated_after', 'updated_before') then format(
             '%s %s %s::timestamptz',
             case when past then 'case when v.item_id is null then i.updated_at else v.valid_from end' else 'i.updated_at' end,
@@ -147,53 +162,89 @@ begin
 end
 $$;
 
--- The items that the caller may see, in any state, that pass the filters.
-create or replace function engine.matching_items(c engine.caller, filters jsonb)
-returns setof uuid language plpgsql stable as $$
-begin
-    return query execute
-        'select i.id from almagest.items as i'
-        ' where engine.visible($1, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and '
-        || engine.filter_conditions(filters, '$3', false)
-        using c, null::text[], filters;
-end
+-- Items, and at a time in the past what tells how they were then, as SQL behind from, for execute … using c, states,
+-- filters, as_of: almagest.items as i; past, also the version valid then as v, where it has been edited since, facts as
+-- f, and the last that the audit log tells of its archive until then, as a.
+create or replace function engine.items_at(past boolean)
+returns text language sql immutable parallel safe as $$
+    select 'almagest.items as i' || case when past then
+        ' left join almagest.item_versions as v'
+        ' on v.item_id = i.id and i.updated_at > $4 and v.valid_from <= $4 and v.valid_to > $4'
+        ' left join almagest.facts as f on f.item_id = i.id'
+        ' left join (select distinct on (l.item_id) l.item_id, l.action from almagest.audit_log as l'
+        ' where l.org_id = ($1).org_id and l.action in (''archived'', ''restored'') and l.created_at <= $4'
+        ' order by l.item_id, l.id desc) as a on a.item_id = i.id'
+    else '' end
 $$;
 
--- Whether an item was in one of the states $2 at the time $4, as SQL over almagest.items as i, facts as f and the last
--- that the audit log tells of its archive until then, as a. What is archived or revoked without a time has been so
--- always. (Each branch a boolean of its own: of = any over them all, the planner would expect next to no rows.)
-create or replace function engine.state_condition()
+-- The version of an item that counts, as SQL over engine.items_at; null where it is not known what it said then.
+create or replace function engine.version_at(past boolean)
 returns text language sql immutable parallel safe as $$
-    select 'case when i.state = ''provisional'' then ''provisional'' = any($2)'
-        ' when i.state = ''revoked'' and not coalesce(f.revoked_at > $4, false) then ''revoked'' = any($2)'
-        ' when i.state = ''archived'' and not coalesce(i.archived_at > $4, false) then ''archived'' = any($2)'
-        ' when a.action = ''archived'' then ''archived'' = any($2)'
-        ' else ''active'' = any($2) end'
+    select case
+        when past then 'coalesce(v.version, case when i.updated_at <= $4 then i.version end)' else 'i.version'
+    end
+$$;
+
+-- The state that an item is in, or was in at the time $4, as SQL over engine.items_at. What is archived or revoked
+-- without a time has been so always.
+--   told  what becomes of each state, as a format of its name: '%L' is the name itself. A condition is asked of each
+--         name by itself, '%L = any($2)', since of = any over the whole case, the planner would expect next to no rows.
+create or replace function engine.state_at(past boolean, told text)
+returns text language sql immutable parallel safe as $$
+    select case
+        when not past then format(replace(told, '%L', '%s'), 'i.state')
+        else 'case when i.state = ''provisional'' then ' || format(told, 'provisional')
+            || ' when i.state = ''revoked'' and not coalesce(f.revoked_at > $4, false) then ' || format(told, 'revoked')
+            || ' when i.state = ''archived'' and not coalesce(i.archived_at > $4, false) then ' || format(told, 'archived')
+            || ' when a.action = ''archived'' then ' || format(told, 'archived')
+            || ' else ' || format(told, 'active') || ' end'
+    end
+$$;
+
+-- Whether an item was there at the time $4, whatever its state, as SQL over engine.items_at.
+create or replace function engine.was_there(past boolean)
+returns text language sql immutable parallel safe as $$
+    select case when past then 'i.created_at <= $4 and i.state <> ''erased''' else 'true' end
 $$;
 
 -- The query of engine.matching_chunks, for execute … using c, states, filters, as_of.
 create or replace function engine.matching_query(filters jsonb, past boolean)
 returns text language plpgsql stable as $$
 begin
-    return case
-        when not past then
-            'select array_agg(k.id) from almagest.items as i'
-            ' join almagest.chunks as k on k.item_id = i.id and k.version = i.version'
-            ' where i.state = any($2)'
-        else
-            'select array_agg(k.id) from almagest.items as i'
-            ' left join almagest.item_versions as v'
-            ' on v.item_id = i.id and i.updated_at > $4 and v.valid_from <= $4 and v.valid_to > $4'
-            ' left join almagest.facts as f on f.item_id = i.id'
-            ' left join (select distinct on (l.item_id) l.item_id, l.action from almagest.audit_log as l'
-            ' where l.org_id = ($1).org_id and l.action in (''archived'', ''restored'') and l.created_at <= $4'
-            ' order by l.item_id, l.id desc) as a on a.item_id = i.id'
-            ' join almagest.chunks as k on k.item_id = i.id'
-            ' and coalesce(v.version, case when i.updated_at <= $4 then i.version end) between k.since_version and k.version'
-            ' where i.created_at <= $4 and i.state <> ''erased'' and ' || engine.state_condition()
-    end
-        || ' and engine.visible($1, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and '
-        || engine.filter_conditions(filters, '$3', past);
+    return concat_ws(
+        ' ',
+        'select array_agg(k.id) from', engine.items_at(past),
+        'join almagest.chunks as k on k.item_id = i.id and', engine.version_at(past),
+        case when past then 'between k.since_version and k.version' else '= k.version' end,
+        'where', engine.was_there(past), 'and', engine.state_at(past, '%L = any($2)'),
+        'and engine.visible($1, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and',
+        engine.filter_conditions(filters, '$3', past)
+    );
+end
+$$;
+
+-- How one item stands to a search, by the same conditions as engine.matching_query: whether it was there, its state,
+-- its version (null where what it said then is not known) and the filters that it does not pass, by name.
+create or replace function engine.judge_item(
+    c engine.caller, item uuid, filters jsonb, as_of timestamptz,
+    out there boolean, out state text, out version int, out failed text[]
+)
+language plpgsql stable as $$
+declare
+    past constant boolean := as_of is not null;
+    failing constant text := (
+        select string_agg(format(
+            'case when (%s) is not true then %L end',
+            engine.filter_conditions(jsonb_build_object(f.key, f.value), '$3', past), f.key
+        ), ', ' order by f.key)
+        from jsonb_each(filters) as f
+    );
+begin
+    execute concat_ws(
+        ' ',
+        'select', engine.was_there(past), ',', engine.state_at(past, '%L'), ',', engine.version_at(past), ',',
+        'array_remove(array[', failing, ']::text[], null)', 'from', engine.items_at(past), 'where i.id = $2'
+    ) into there, state, version, failed using c, item, filters, as_of;
 end
 $$;
 

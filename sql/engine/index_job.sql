@@ -114,7 +114,12 @@ begin
         from stale as s
         join almagest.chunks as k on k.id = s.chunk_id
         join almagest.items as i on i.id = k.item_id
-        cross join lateral engine.words_of(i, k.heading_path, k.text) as w
+        -- what an edit has replaced is found by what its own version said
+        left join almagest.item_versions as v on v.item_id = k.item_id and v.version = k.version and k.version < i.version
+        cross join lateral engine.words_of(
+            case when v.item_id is null then i.title else v.title end, coalesce(v.tags, engine.tags_of(i.id)),
+            k.heading_path, k.text
+        ) as w
         where l.chunk_id = s.chunk_id
         returning l.chunk_id
     )

@@ -96,7 +96,7 @@ $$;
 --   idfs, documents  of up to 16 terms, rarest first
 --   size             chunks of the partition
 --   leads            how many terms may be the rarest of a row
---   rows             about how many rows at the most; more where fewer than 500 would be left
+--   rows             about how many rows at the most; more where fewer than 1,000 would be left
 --   least_idf        the sum; the next below it is the most that the others can have
 --   expected         how many there will be
 -- A set of terms lets rows through from its sum on, down to the sum without its most frequent term, where the rest lets
@@ -140,7 +140,7 @@ language sql immutable parallel safe as $$
             lead(v.idf) over (order by v.idf desc) as next_idf
         from levels as v
     ) as l
-    where l.expected <= rows or l.before < 500
+    where l.expected <= rows or l.before < 1000
     order by l.idf
     limit 1
 $$;
@@ -179,7 +179,7 @@ $$;
 --           infinity where rows are cut off
 -- A row is read where its terms are rare enough together: where the idf of its three rarest, among the 16 rarest of the
 -- query, adds up to a threshold. So of common words only rows are read that hold several. The word index walks through
--- the rows of each term that may be the rarest of a row, 50,000 of them at the most.
+-- the rows of each term that may be the rarest of a row: a tenth of what the caller may search at the most, or 50,000.
 create or replace function engine.rows_to_read(
     q engine.query_terms, org uuid, rows float8, again boolean, out query text, out conditions tsquery[],
     out bound float8
@@ -206,7 +206,7 @@ begin
                 select sum(d) over (order by place) as walked
                 from unnest((q).documents[:chosen]) with ordinality as t (d, place)
             ) as w
-            where w.walked <= greatest(50000, rows)
+            where w.walked <= greatest(50000, rows, (q).size / 10)
         ));
         needed := engine.idf_to_reach(idfs[:chosen], (q).documents[:chosen], (q).size, leads, rows);
         alone := (select count(*) from unnest(idfs[:leads]) as idf where idf >= needed.least_idf);
@@ -300,8 +300,8 @@ returns text language sql immutable parallel safe as $$
     ) as b
 $$;
 
--- The best of the rows that a query reads: chunks by BM25, one an item unless by_chunk, and one a text, the caller's
--- own before a shared one: so neither a long document nor what stands in many fills the pool.
+-- The best of the rows that a query reads: chunks by BM25, one a text, the caller's own before a shared one, and one an
+-- item unless by_chunk: so neither what stands in many nor a long document fills the pool.
 --   reading, conditions  as engine.rows_to_read makes them
 create or replace function engine.best_of_rows(
     c engine.caller, q engine.query_terms, states text[], within bigint[], by_chunk boolean, knobs jsonb, pool int,
@@ -317,15 +317,15 @@ begin
         execute format(
             'select array_agg(chunk_id order by score desc, chunk_id desc), array_agg(score order by score desc, chunk_id desc),'
             ' max(looked_at) from (select * from ('
-            ' select distinct on (text_hash) * from ('
             ' select distinct on (%s) * from ('
+            ' select distinct on (text_hash) * from ('
             ' select d.*, count(*) over () as looked_at from (select r.*, %s as score from ('
             ' select l.chunk_id, l.item_id, l.user_id, coalesce(l.text_hash, l.chunk_id) as text_hash, %s as k, %s'
             ' from (%s) as l where engine.visible($1, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids)'
             ' and l.state = any($2) and %s offset 0) as r'
             ' order by score desc, chunk_id desc limit %s) as d) as deep'
-            ' where score > 0 order by %s, score desc, chunk_id desc) as first_of_item'
-            ' order by text_hash, score desc, user_id nulls last, chunk_id desc) as first_of_text'
+            ' where score > 0 order by text_hash, score desc, user_id nulls last, chunk_id desc) as first_of_text'
+            ' order by %s, score desc, chunk_id desc) as first_of_item'
             ' order by score desc, chunk_id desc limit %s) as best',
             one_each, engine.score_expression((q).idfs), engine.length_expression(q, knobs),
             engine.rank_columns((q).queries), reading,
@@ -351,7 +351,7 @@ language plpgsql stable as $$
 declare
     rows float8 := case
         when (knobs ->> 'exhaustive')::boolean then 'infinity'
-        else 3000 * least(5, greatest(1, (q).size / nullif(cardinality(within), 0)))
+        else (3000 + (q).size / 1000) * least(5, greatest(1, (q).size / nullif(cardinality(within), 0)))
     end;
     again boolean;
     source record;

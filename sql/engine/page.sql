@@ -58,7 +58,7 @@ begin
         perform engine.problem(422, 'invalid_cursor', 'The cursor is none that you were given, or has expired.');
     end if;
     as_of := (searched.trace ->> 'as_of')::timestamptz;
-    states := case when (searched.trace ->> 'include_archived')::boolean then '{active,archived}' else '{active}' end;
+    states := engine.asked_states(searched.trace);
 
     -- one more than are shown, to know whether any follow
     select array_agg(n.candidate order by n.place), array_agg(n.place order by n.place) into page, places

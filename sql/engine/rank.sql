@@ -43,13 +43,14 @@ $$;
 -- within          only these chunks, or null for all
 -- by_chunk        whether an item may come by several of its chunks
 -- shortlist       how many are boosted and weighed, the best of the legs alone
+-- as_of           null for now; otherwise boosts and metadata are those of the version valid then
 -- Returns how many candidates there were, and the shortlist, best first; those that fall out say why in cut: floor, or
 -- duplicate where a better one has the same text. What it reads it reads by primary key, so one plan serves all calls,
 -- in the order in which the joins are written; to plan it anew would take longer than to run it.
 create or replace function engine.rank(
     c engine.caller, asked text, terms text[], q engine.query_terms, query @extschema:vector@.halfvec, model smallint,
     mode text, states text[], seeds bigint[], seed_scores float8[], within bigint[], by_chunk boolean, knobs jsonb,
-    shortlist int,
+    shortlist int, as_of timestamptz,
     out total int, out candidates engine.candidate[]
 )
 language plpgsql stable set plan_cache_mode = force_generic_plan set join_collapse_limit = 1 as $$
@@ -90,7 +91,7 @@ begin
     ),
     legs as materialized (
         select
-            w.*, i.user_id is not null as own, i.updated_at, i.occurred_at, i.agent_name, i.type, i.evergreen,
+            w.*, i.user_id is not null as own, i.updated_at, s.occurred_at, s.agent_name, s.type, s.evergreen,
             case when has_words then w.score end as keyword,
             -- null where there is no vector yet
             case when e.vector is not null then
@@ -98,10 +99,20 @@ begin
             end as vector,
             least(1, (
                 w.attributes + (i.origin = any(terms))::int
-                + names_date * engine.is_at(wish.years, wish.months, wish.days, coalesce(i.occurred_at, i.created_at))
-            ) / greatest(1, cardinality(terms) + names_date) * (0.75 + i.priority / 2)) as metadata
+                + names_date * engine.is_at(wish.years, wish.months, wish.days, coalesce(s.occurred_at, i.created_at))
+            ) / greatest(1, cardinality(terms) + names_date) * (0.75 + s.priority / 2)) as metadata
         from words as w
         join almagest.items as i on i.id = w.item_id
+        cross join lateral (
+            -- what it said of itself at the time asked for
+            select i.occurred_at, i.agent_name, i.type, i.evergreen, i.priority
+            where as_of is null or i.updated_at <= as_of
+            union all
+            select v.occurred_at, v.agent_name, v.type, v.evergreen, v.priority
+            from almagest.item_versions as v
+            where as_of is not null -- or else the versions are not even looked at
+                and v.item_id = i.id and i.updated_at > as_of and v.valid_from <= as_of and v.valid_to > as_of
+        ) as s
         left join almagest.embeddings as e on e.chunk_id = w.chunk_id and e.model_id = model and has_vectors
         -- the predicate once more, on the item itself: what a chunk's copy says may be older
         where engine.visible(c, i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids) and i.state = any(states)
@@ -122,9 +133,16 @@ begin
         end, 0) as fused
         from legs as l
     ),
-    best as (
-        select f.*, row_number() over (partition by f.item_id order by f.fused desc, f.chunk_id) as place_in_item
+    texts as (
+        select f.*, f.text_hash is not null and row_number() over (
+            partition by f.text_hash order by f.fused desc, f.own desc, f.updated_at desc, f.chunk_id desc
+        ) > 1 as is_copy
         from fused as f
+    ),
+    best as (
+        -- an item whose best text another one has too is told by its next
+        select t.*, row_number() over (partition by t.item_id order by t.is_copy, t.fused desc, t.chunk_id) as place_in_item
+        from texts as t
     ),
     one_each as (
         select

@@ -55,8 +55,8 @@ begin
             ) || case
                 when v.item_id is null then '{}'
                 else jsonb_build_object(
-                    'type', v.type, 'title', v.title, 'metadata', v.metadata,
-                    'tags', array(select distinct t from unnest(v.tags) as t order by t)
+                    'type', v.type, 'title', v.title, 'metadata', v.metadata, 'source_ref', v.source_ref,
+                    'agent_name', v.agent_name, 'tags', array(select distinct t from unnest(v.tags) as t order by t)
                 )
             end
             order by r.place

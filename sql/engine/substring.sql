@@ -1,5 +1,12 @@
 -- The substring leg, the last that is left: where there is no vector and the keyword leg has no terms, no rows or no
 -- answer, what the caller may see is looked through for the query as it stands. It needs nothing but items and chunks.
+-- A query of signs alone (<->, =>) is looked for here before its vector is asked, which says next to nothing of them.
+
+-- Whether a query has no letter and no digit of any script, but something to look for.
+create or replace function engine.only_signs(query text)
+returns boolean language sql immutable parallel safe as $$
+    select coalesce(bool_and(f ~ '\S' and f !~ '[[:alnum:]]'), false) from engine.fold(left(query, 1000)) as f
+$$;
 
 -- How many chunks it looks through, those of the newest items first: about 0.2 s of English, at most 1.5 s of anything.
 -- (Trigrams would find older ones too, but not a query of two letters or signs, which is what comes here; and their

@@ -52,13 +52,6 @@ $$;
 create or replace function engine.few_chunks()
 returns int language sql immutable parallel safe as $$ select 25000 $$;
 
--- How many neighbours the index scan keeps in view (hnsw.ef_search): the more chunks there are, the wider it has to look
--- for the same share of what an exact scan finds. `python -m tests.bench growth` measures that share.
-create or replace function engine.search_width(size float8)
-returns int language sql immutable parallel safe as $$
-    select least(1000, 400 * greatest(1, cbrt(coalesce(size, 0) / 100000)))::int
-$$;
-
 -- The nearest chunks that the caller may see, as distances of cosine.
 --   within  only these chunks, or null for all
 --   few     whether they are compared one by one, which misses nothing; otherwise the index scan goes on until enough
@@ -142,15 +135,15 @@ begin
     return query
     select i.chunk_id, 1::float8 - i.distance
     from (
-        select distinct on (coalesce(f.text_hash, f.chunk_id)) f.chunk_id, f.distance
+        select distinct on (f.item_id) f.chunk_id, f.distance
         from (
-            select distinct on (k.item_id) n.chunk_id, n.distance, k.user_id, l.text_hash
+            select distinct on (coalesce(l.text_hash, n.chunk_id)) n.chunk_id, n.distance, k.item_id
             from unnest(chunk_ids, distances) as n (chunk_id, distance)
             join almagest.chunks as k on k.id = n.chunk_id
             left join almagest.lexical as l on l.chunk_id = n.chunk_id
-            order by k.item_id, n.distance, n.chunk_id desc
+            order by coalesce(l.text_hash, n.chunk_id), n.distance, k.user_id nulls last, n.chunk_id desc
         ) as f
-        order by coalesce(f.text_hash, f.chunk_id), f.distance, f.user_id nulls last, f.chunk_id desc
+        order by f.item_id, f.distance, f.chunk_id desc
     ) as i
     order by i.distance, i.chunk_id desc
     limit candidates;

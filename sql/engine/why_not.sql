@@ -1,62 +1,67 @@
 -- Why an item is not in an answer: the steps of the search that gave the answer, gone through once more for that item.
 
--- item            asked about
+-- request         of the search: its why_not is the item asked about
 -- mode … k        how the search was made (see engine.search); candidates: what it found, in the order of their places
--- Returns {item, step, reason, and figures}: step is not_found, state, filters, not_indexed, no_match, candidates, the
--- cut that a candidate suffered, duplicate, diversity, rank or answer. Of an item that the caller may not see it tells
--- what it tells of one that never was.
+-- Returns {item, step, reason, and figures}: step is not_found, as_of, state, filters, not_indexed, no_match,
+-- candidates, the cut that a candidate suffered, duplicate, diversity, rank or answer. With as_of, all of them are of
+-- that time. Of an item that the caller may not see it tells what it tells of one that never was.
 create or replace function engine.why_not(
-    c engine.caller, item uuid, mode text, states text[], filters jsonb, within bigint[], knobs jsonb,
-    q engine.query_terms, query @extschema:vector@.halfvec, model smallint, k int, candidates engine.candidate[]
+    c engine.caller, request jsonb, mode text, filters jsonb, knobs jsonb, q engine.query_terms,
+    query @extschema:vector@.halfvec, model smallint, k int, candidates engine.candidate[]
 )
 returns jsonb language plpgsql stable as $$
 declare
+    item uuid := (request ->> 'why_not')::uuid;
+    as_of timestamptz := (request ->> 'as_of')::timestamptz;
     i almagest.items;
+    was record;
+    chunk_ids bigint[];     -- of the version that counts
 begin
     select it.* into i from almagest.items as it where it.id = item and engine.readable(c, it);
-    if i.id is not null and not engine.is_readable(i.id) then
-        i := null;
+    if i.id is null or not engine.is_readable(i.id) then
+        return jsonb_build_object('item', item, 'step', 'not_found', 'reason', 'There is no such item.');
     end if;
+    was := engine.judge_item(c, i.id, filters, as_of);
+    chunk_ids := array(
+        select k.id from almagest.chunks as k where k.item_id = i.id and was.version between k.since_version and k.version
+    );
     return jsonb_build_object('item', item) || coalesce(
         engine.why_not_chosen(i, knobs, k, candidates),
-        engine.why_not_searched(c, i, states, filters, within),
-        engine.why_not_twin(i, candidates),
-        engine.why_not_found(i, mode, knobs, q, query, model)
+        engine.why_not_searched(
+            was.there, was.state, engine.asked_states(request), was.failed, chunk_ids, as_of is not null
+        ),
+        engine.why_not_twin(chunk_ids, candidates),
+        engine.why_not_found(chunk_ids, mode, knobs, q, query, model)
     );
 end
 $$;
 
 -- Whether the search looked at an item at all: {step, reason}; null where it did.
+--   there … failed   as engine.judge_item tells them; states: those asked for
+--   chunk_ids        of the version that counts
 create or replace function engine.why_not_searched(
-    c engine.caller, i almagest.items, states text[], filters jsonb, within bigint[]
+    there boolean, state text, states text[], failed text[], chunk_ids bigint[], past boolean
 )
-returns jsonb language plpgsql stable as $$
-declare
-    failed jsonb;
+returns jsonb language plpgsql immutable as $$
 begin
-    if i.id is null then
-        return jsonb_build_object('step', 'not_found', 'reason', 'There is no such item.');
-    end if;
-    if i.state <> all(states) then
-        return jsonb_build_object('step', 'state', 'reason', format('It is %s.', i.state), 'state', i.state);
-    end if;
-    select jsonb_agg(f.key order by f.key) into failed
-    from jsonb_each(filters) as f
-    where i.id not in (select engine.matching_items(c, jsonb_build_object(f.key, f.value)));
-    if failed is not null then
-        return jsonb_build_object('step', 'filters', 'reason', format('It does not pass %s.', (
-            select string_agg(f, ', ') from jsonb_array_elements_text(failed) as f
-        )), 'filters', failed);
-    end if;
-    if not exists (select from almagest.chunks as l where l.item_id = i.id and l.version = i.version) then
-        return jsonb_build_object('step', 'not_indexed', 'reason', 'Its text is not indexed yet.');
-    end if;
-    if not exists (
-        select from almagest.chunks as l where l.item_id = i.id and (within is null or l.id in (select unnest(within)))
-    ) then
-        return jsonb_build_object('step', 'as_of', 'reason', 'It was not there yet, or not active, at that time.');
-    end if;
-    return null;
+    return case
+        when not there then jsonb_build_object('step', 'as_of', 'reason', 'It was not there yet at that time.')
+        when state <> all(states) then jsonb_build_object(
+            'step', 'state', 'reason', format(case when past then 'It was %s then.' else 'It is %s.' end, state),
+            'state', state
+        )
+        when failed <> '{}' then jsonb_build_object(
+            'step', 'filters', 'reason', format(
+                case when past then 'What it was then does not pass %s.' else 'It does not pass %s.' end,
+                array_to_string(failed, ', ')
+            ),
+            'filters', to_jsonb(failed)
+        )
+        when chunk_ids = '{}' then jsonb_build_object(
+            'step', 'not_indexed', 'reason',
+            case when past then 'Its text of that time is not indexed.' else 'Its text is not indexed yet.' end
+        )
+    end;
 end
 $$;
 
@@ -102,9 +107,9 @@ begin
 end
 $$;
 
--- Of an item that never became a candidate since a leg sends each text once: {step, reason, twin}; null where none of
--- the candidates has a text of its.
-create or replace function engine.why_not_twin(i almagest.items, candidates engine.candidate[])
+-- Of chunks that never became candidates since a leg sends each text once: {step, reason, twin}; null where none of the
+-- candidates has a text of theirs.
+create or replace function engine.why_not_twin(chunk_ids bigint[], candidates engine.candidate[])
 returns jsonb language plpgsql stable as $$
 begin
     return (
@@ -114,16 +119,16 @@ begin
         from almagest.lexical as its
         join almagest.lexical as theirs on theirs.text_hash = its.text_hash
         join unnest(candidates) as r on r.chunk_id = theirs.chunk_id
-        where its.item_id = i.id and its.state = i.state and r.cut is null
+        where its.chunk_id in (select unnest(chunk_ids)) and r.cut is null
         order by r.place
         limit 1
     );
 end
 $$;
 
--- Why the legs did not send an item that they looked at: {step, reason, matched: terms, similarity}.
+-- Why the legs did not send an item whose chunks they looked at: {step, reason, matched: terms, similarity}.
 create or replace function engine.why_not_found(
-    i almagest.items, mode text, knobs jsonb, q engine.query_terms, query @extschema:vector@.halfvec, model smallint
+    chunk_ids bigint[], mode text, knobs jsonb, q engine.query_terms, query @extschema:vector@.halfvec, model smallint
 )
 returns jsonb language plpgsql stable as $$
 declare
@@ -133,13 +138,13 @@ declare
         from unnest((q).terms, (q).queries) as t (term, query)
         where mode <> 'vector' and exists (
             select from almagest.lexical as l
-            where l.item_id = i.id and l.state <> 'replaced' and l.terms @@ t.query
+            where l.chunk_id in (select unnest(chunk_ids)) and l.terms @@ t.query
         )
     );
     similarity float8 := (
         select max(1 - (e.vector operator(@extschema:vector@.<=>) query))
         from almagest.embeddings as e
-        where e.item_id = i.id and e.model_id = model and e.state <> 'replaced' and mode in ('hybrid', 'vector')
+        where e.chunk_id in (select unnest(chunk_ids)) and e.model_id = model and mode in ('hybrid', 'vector')
     );
 begin
     return jsonb_build_object(

@@ -302,10 +302,10 @@ begin
 
     insert into almagest.item_versions (
         item_id, version, org_id, user_id, type, title, summary, content, plain_text, metadata, tags, priority,
-        source_ref, agent_name, content_hash, valid_from, valid_to
+        source_ref, agent_name, occurred_at, evergreen, content_hash, valid_from, valid_to
     ) values (
         i.id, i.version, i.org_id, i.user_id, i.type, i.title, i.summary, i.content, i.plain_text, i.metadata, old_tags,
-        i.priority, i.source_ref, i.agent_name, i.content_hash, i.updated_at, now()
+        i.priority, i.source_ref, i.agent_name, i.occurred_at, i.evergreen, i.content_hash, i.updated_at, now()
     );
     begin
         update almagest.items as it

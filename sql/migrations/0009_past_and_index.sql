@@ -5,11 +5,13 @@
 
 alter table almagest.item_versions
 add column source_ref text,
-add column agent_name text;
+add column agent_name text,
+add column occurred_at timestamptz,
+add column evergreen boolean not null default false;
 
 -- What these said before is not known; what they say now is the nearest to it.
 update almagest.item_versions as v
-set source_ref = i.source_ref, agent_name = i.agent_name
+set source_ref = i.source_ref, agent_name = i.agent_name, occurred_at = i.occurred_at, evergreen = i.evergreen
 from almagest.items as i
 where i.id = v.item_id;
 

@@ -91,22 +91,44 @@ def test_each_time_has_the_version_valid_then(server: Server, org: Org) -> None:
 
 def test_results_of_the_past_say_what_the_version_said(server: Server, org: Org) -> None:
     item = write_one(
-        server, org.owner, "We release on Mondays.", one_hot(1), title="Rule", tags=["old"], metadata={"a": 1}
-    )
+        server, org.owner, "We release on Mondays.", one_hot(1), title="Rule", tags=["old"], metadata={"a": 1},
+        source_ref="first.md", agent_name="ann",
+    )  # fmt: skip
     first = clock(server)
     edit(
         server, org.owner, item, 1,
         content="We deploy on Tuesdays.", title="Law", type="decision", tags=["new"], metadata={"a": 2},
+        source_ref="second.md", agent_name="ben",
     )  # fmt: skip
     [then] = ask(server, org.owner, "Mondays release", first)
     [now] = ask(server, org.owner, "Tuesdays deploy", None)
 
-    said = ("id", "version", "title", "type", "tags", "metadata", "snippet")
-    assert [then[name] for name in said] == [item, 1, "Rule", "note", ["old"], {"a": 1}, "We release on Mondays."]
-    assert [now[name] for name in said] == [item, 2, "Law", "decision", ["new"], {"a": 2}, "We deploy on Tuesdays."]
+    said = ("id", "version", "title", "type", "tags", "metadata", "source_ref", "agent_name", "snippet")
+    assert [then[name] for name in said] == [
+        item, 1, "Rule", "note", ["old"], {"a": 1}, "first.md", "ann", "We release on Mondays.",
+    ]  # fmt: skip
+    assert [now[name] for name in said] == [
+        item, 2, "Law", "decision", ["new"], {"a": 2}, "second.md", "ben", "We deploy on Tuesdays.",
+    ]  # fmt: skip
     assert ask(server, org.owner, "Tuesdays deploy", first) == []
     assert ask(server, org.owner, "Mondays release", None) == []
     assert ask(server, org.owner, "Mondays release", first - HOUR) == []
+
+
+def test_what_was_not_said_then_is_not_told_of_then(server: Server, org: Org) -> None:
+    item = write_one(server, org.owner, "zebra")
+    first = clock(server)
+    edit(server, org.owner, item, 1, title="Later", source_ref="later.md", agent_name="later")
+    second = clock(server)
+    edit(server, org.owner, item, 2, title=None, source_ref=None, agent_name=None)
+    told = [
+        [
+            (result["title"], result["source_ref"], result["agent_name"])
+            for result in ask(server, org.owner, "zebra", at)
+        ]
+        for at in (first, second, None)
+    ]
+    assert told == [[(None, None, None)], [("Later", "later.md", "later")], [(None, None, None)]]
 
 
 def test_the_past_is_found_by_meaning_too(server: Server, org: Org) -> None:
@@ -142,22 +164,26 @@ def test_an_edit_of_the_title_or_tags_keeps_what_they_were(server: Server, org: 
 
 
 def test_filters_ask_the_version_valid_then(server: Server, org: Org) -> None:
-    fields = {"title": "Rule", "tags": ["old", "both"], "metadata": {"a": 1}, "importance": 0.9, "type": "note"}
+    fields = {
+        "title": "Rule", "tags": ["old", "both"], "metadata": {"a": 1}, "importance": 0.9, "type": "note",
+        "source_ref": "first.md", "agent_name": "ann",
+    }  # fmt: skip
     item = write_one(server, org.owner, "Mondays", one_hot(1), **fields)
     first = clock(server)
     edit(
         server, org.owner, item, 1,
         title="Law", tags=["new", "both"], metadata={"a": 2}, importance=0.1, type="decision",
+        source_ref="second.md", agent_name="ben",
     )  # fmt: skip
     old: list[dict[str, Any]] = [
         {"title": "rule"}, {"tags": ["old"]}, {"tags": ["both", "old"]}, {"tags_any": ["old", "x"]},
         {"metadata": {"a": 1}},
         {"priority_min": 0.5}, {"type": "note"}, {"updated_before": first.isoformat()},
-        {"any": [{"title": "rule"}, {"kind": "page"}]},
+        {"any": [{"title": "rule"}, {"kind": "page"}]}, {"source_ref": ["first.md"]}, {"agent_name": "ann"},
     ]  # fmt: skip
     new: list[dict[str, Any]] = [
         {"title": "law"}, {"tags": ["new"]}, {"tags_any": ["new"]}, {"metadata": {"a": 2}}, {"priority_max": 0.5},
-        {"type": "decision"}, {"updated_after": first.isoformat()},
+        {"type": "decision"}, {"updated_after": first.isoformat()}, {"source_ref": "second.md"}, {"agent_name": "ben"},
     ]  # fmt: skip
     for filters in old:
         assert texts(server, org.owner, first, filters=filters) == ["Mondays"], filters
@@ -167,6 +193,43 @@ def test_filters_ask_the_version_valid_then(server: Server, org: Org) -> None:
         assert texts(server, org.owner, None, filters=filters) == ["Mondays"], filters
     assert texts(server, org.owner, first, filters={"tags": []}) == []
     assert texts(server, org.owner, first, filters={"tags_any": []}) == []
+
+
+def test_when_it_happened_is_what_the_version_said(server: Server, org: Org) -> None:
+    item = write_one(server, org.owner, "Mondays", occurred_at="2026-01-10T00:00:00Z")
+    first = clock(server)
+    edit(server, org.owner, item, 1, occurred_at="2026-03-10T00:00:00Z")
+
+    def found(as_of: datetime | None, **filters: str) -> bool:
+        return bool(ask(server, org.owner, "Mondays", as_of, filters=filters))
+
+    for as_of, month in ((first, 1), (None, 3)):
+        start, end = (f"2026-0{number}-01T00:00:00Z" for number in (month, month + 1))
+        assert found(as_of, occurred_after=start, occurred_before=end)
+        assert not found(as_of, occurred_before=start)
+        assert not found(as_of, occurred_after=end)
+
+
+def test_boosts_of_the_past_are_those_of_the_version(server: Server, org: Org) -> None:
+    """Whom it was attributed to, when it happened, and how important it was."""
+    fields = {"agent_name": "ann", "occurred_at": "2026-01-10T00:00:00Z", "importance": 0.9}
+    item = write_one(server, org.owner, "Mondays", **fields)
+    first = clock(server)
+    edit(server, org.owner, item, 1, agent_name="ben", occurred_at="2026-03-10T00:00:00Z", importance=0.1)
+
+    def told(query: str, as_of: datetime | None) -> dict[str, Any]:
+        moment = as_of and as_of.isoformat()
+        answer = search(server, org.owner, query, as_of=moment, explain=True, profile="vector_metadata")
+        [candidate] = answer["explain"]["candidates"]
+        assert isinstance(candidate, dict)
+        return candidate
+
+    assert "author" in told("what ann said of Mondays", first)["boosts"]
+    assert "author" not in told("what ann said of Mondays", None).get("boosts", {})
+    assert "date" in told("Mondays in January 2026", first)["boosts"]
+    assert "date" not in told("Mondays in January 2026", None).get("boosts", {})
+    then, now = (told("Mondays in 2026", as_of)["metadata"] for as_of in (first, None))
+    assert then > now > 0
 
 
 def test_what_was_archived_later_was_there(server: Server, org: Org) -> None:
@@ -184,6 +247,94 @@ def test_what_was_archived_later_was_there(server: Server, org: Org) -> None:
         assert texts(server, org.owner, moment, "{active,archived}") == ["zebra"], moment
         assert [r["id"] for r in ask(server, org.owner, "zebra", moment)] == ([item] if there else []), moment
     assert [r["id"] for r in ask(server, org.owner, "zebra", fourth, include_archived=True)] == [item]
+
+
+def test_the_tier_is_that_of_then(server: Server, org: Org) -> None:
+    """The audit log keeps the one that an item left for the archive."""
+    item = write_one(server, org.owner, "zebra", one_hot(1))
+    server.rows("update almagest.items set tier = 'hot'")
+    first = clock(server)
+    move(server, org.owner, "archive_item", item)
+    second = clock(server)
+    move(server, org.owner, "restore_item", item)
+    third = clock(server)
+    move(server, org.owner, "archive_item", item)
+
+    for moment, tier in ((first, "hot"), (second, "archive"), (third, "hot"), (clock(server), "archive")):
+        for asked in ("hot", "warm", "archive"):
+            found = texts(server, org.owner, moment, "{active,archived}", {"tier": asked})
+            assert found == (["zebra"] if asked == tier else []), (moment, asked)
+
+
+# Why an item is not in an answer of the past
+
+
+def why_not(server: Server, caller: Caller, item: str, query: str, as_of: datetime | None, **fields: Any) -> Any:
+    """What the search says of the item."""
+    told = search(server, caller, query, as_of=as_of.isoformat() if as_of else None, why_not=item, **fields)
+    return told["explain"]["why_not"]
+
+
+def test_why_not_judges_the_filters_by_the_version_valid_then(server: Server, org: Org) -> None:
+    item = write_one(server, org.owner, "Mondays", title="Rule", tags=["old"], agent_name="ann", source_ref="first.md")
+    first = clock(server)
+    edit(server, org.owner, item, 1, title="Law", tags=["new"], agent_name="ben", source_ref="second.md")
+    old = {"title": "rule", "tags": ["old"], "agent_name": "ann", "source_ref": "first.md", "any": [{"title": "rule"}]}
+    new = {"title": "law", "tags": ["new"], "agent_name": "ben", "source_ref": "second.md", "any": [{"title": "law"}]}
+    for then, filters, step in (
+        (first, old, "no_match"), (first, new, "filters"), (None, old, "filters"), (None, new, "no_match"),
+    ):  # fmt: skip
+        told = why_not(server, org.owner, item, "quagga", then, filters=filters)
+        assert told["step"] == step, (then, filters)
+        assert told.get("filters") == (sorted(filters) if step == "filters" else None)
+    assert why_not(server, org.owner, item, "quagga", first, filters={**old, "type": "decision"})["filters"] == ["type"]
+    told = why_not(server, org.owner, item, "quagga", first, filters=new)
+    assert told["reason"] == "What it was then does not pass agent_name, any, source_ref, tags, title."
+
+
+def test_why_not_tells_the_state_of_then(server: Server, org: Org) -> None:
+    before = clock(server)
+    item = write_one(server, org.owner, "zebra")
+    first = clock(server)
+    move(server, org.owner, "archive_item", item)
+    second = clock(server)
+    move(server, org.owner, "restore_item", item)
+    told = [why_not(server, org.owner, item, "quagga", moment) for moment in (before, first, second, None)]
+    assert [entry["step"] for entry in told] == ["as_of", "no_match", "state", "no_match"]
+    assert (told[2]["state"], told[2]["reason"]) == ("archived", "It was archived then.")
+    assert told[0]["reason"] == "It was not there yet at that time."
+    assert why_not(server, org.owner, item, "quagga", second, include_archived=True)["step"] == "no_match"
+    move(server, org.owner, "archive_item", item)
+    assert why_not(server, org.owner, item, "quagga", first)["step"] == "no_match"
+    assert why_not(server, org.owner, item, "zebra", first)["step"] == "answer"
+    assert why_not(server, org.owner, item, "zebra", None)["step"] == "state"
+
+
+def test_why_not_compares_the_text_of_then(server: Server, org: Org) -> None:
+    server.call("put_profile", org.owner, {"name": "user_search", "knobs": {"candidates": 1}})
+    for number in range(4):
+        write_one(server, org.owner, f"zebra zebra zebra {number}")
+    item = write_one(server, org.owner, "a zebra, but among so many other words that it hardly counts")
+    first = clock(server)
+    edit(server, org.owner, item, 1, content="a quagga, but among so many other words that it hardly counts")
+    told = why_not(server, org.owner, item, "zebra", first, k=1)
+    assert (told["step"], told["matched"]) == ("candidates", ["zebra"])
+    assert why_not(server, org.owner, item, "zebra", None, k=1)["step"] == "no_match"
+    server.rows("delete from almagest.chunks where item_id = %s and version = 1", item)
+    told = why_not(server, org.owner, item, "zebra", first, k=1)
+    assert (told["step"], told["reason"]) == ("not_indexed", "Its text of that time is not indexed.")
+
+
+def test_why_not_finds_the_twin_of_then(server: Server, org: Org) -> None:
+    one, two = (write_one(server, org.owner, "We retry.", source_ref=ref) for ref in "ab")
+    first = clock(server)
+    [shown] = [result["id"] for result in ask(server, org.owner, "retry", first)]
+    other = two if shown == one else one
+    edit(server, org.owner, other, 1, content="Something else.")
+    [shown] = [result["id"] for result in ask(server, org.owner, "retry", first)]
+    other = two if shown == one else one
+    told = why_not(server, org.owner, other, "retry", first)
+    assert (told["step"], told["twin"]) == ("duplicate", shown)
 
 
 def test_what_was_revoked_later_was_current(server: Server, org: Org) -> None:

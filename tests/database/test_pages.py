@@ -70,6 +70,26 @@ def test_the_last_answer_has_no_cursor(server: Server, org: Org, answers: list[s
     assert search(server, Org(server, "other").owner, "zebra", one_hot(1))["next_cursor"] is None
 
 
+@pytest.mark.parametrize(("k", "candidates", "reached"), [(10, 30, 30), (40, 30, 80), (10, 100, 60), (40, 100, 100)])
+def test_pages_end_with_what_the_search_has_ranked(
+    server: Server, org: Org, k: int, candidates: int, reached: int
+) -> None:
+    """Each leg brings its candidates, or twice k; 60 or three times k are weighed, and a trace keeps 100."""
+    server.call("put_profile", org.owner, {"name": "user_search", "knobs": {"mmr_lambda": 1, "candidates": candidates}})
+    write(server, org.owner, *(memory(f"zebra n{n}x", one_hot(1, n + 2)) for n in range(130)))
+    answer = search(server, org.owner, "zebra", one_hot(1), k=k)
+    pages = [ids(answer)]
+    while answer["next_cursor"]:
+        answer = page(server, org.owner, answer["next_cursor"], k=k)
+        pages.append(ids(answer))
+    shown = [item for each in pages for item in each]
+    assert len(shown) == len(set(shown))
+    assert len(shown) == reached
+    assert all(len(each) == k for each in pages[:-1])
+    assert 0 < len(pages[-1]) <= k
+    assert answer["next_cursor"] is None
+
+
 def test_results_of_a_page_are_as_those_of_a_search(server: Server, org: Org, answers: list[str]) -> None:
     whole = search(server, org.owner, "zebra herds", one_hot(1), k=35)["results"]
     first = search(server, org.owner, "zebra herds", one_hot(1), k=5)

@@ -704,12 +704,6 @@ def filtered_substring_leg(server: Server, who: Who, item: Item) -> bool:
     return _substring_leg(server, who, item, _ALL_CHUNKS)
 
 
-def matching_items(server: Server, who: Who, item: Item) -> bool:
-    """A filter takes items of any state; that is the legs' to look at."""
-    query = """select m.id::text from engine.matching_items(c, '{"kind": ["memory"]}') as m (id)"""
-    return item.state in _STATES and item.id in _as_engine(server, who, query)
-
-
 def _matching_chunks(server: Server, who: Who, item: Item, as_of: str) -> bool:
     matching = f"engine.matching_chunks(c, %s, '{{}}', {as_of})"
     query = f"select k.item_id::text from almagest.chunks as k where k.id = any({matching})"
@@ -728,7 +722,7 @@ def chunks_of_the_past(server: Server, who: Who, item: Item) -> bool:
 _RANKED = (
     f"{_TERMS} as q cross join lateral engine.rank("
     "  c, %s, engine.query_terms(%s), q, engine.parse_vector(%s), engine.model_id(%s), %s, %s,"
-    "  array(select k.id from almagest.chunks as k), null, {within}, {by_chunk}, engine.default_knobs(), 1000"
+    "  array(select k.id from almagest.chunks as k), null, {within}, {by_chunk}, engine.default_knobs(), 1000, null"
     ") as ranked"
 )
 
@@ -770,7 +764,6 @@ FIRST_LAYER = [
     vector_leg_by_index,
     substring_leg,
     filtered_substring_leg,
-    matching_items,
     matching_chunks,
     chunks_of_the_past,
     rank,

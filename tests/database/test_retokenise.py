@@ -93,6 +93,33 @@ def test_the_rows_are_those_that_a_write_makes(server: Server, org: Org) -> None
     assert server.rows(rows) == expected
 
 
+def test_what_an_edit_has_replaced_keeps_the_words_of_its_own_version(server: Server, org: Org) -> None:
+    """Searches of the past score by them."""
+    rows = (
+        "select l.state, k.version, l.length, l.terms::text from almagest.lexical as l"
+        " join almagest.chunks as k on k.id = l.chunk_id order by k.version"
+    )
+
+    def edit(version: int, **changes: Any) -> None:
+        request: dict[str, Any] = {"id": item, "version": version, "changes": changes, "idempotency": unique_key()}
+        if "content" in changes:
+            request |= {"content_hash": "0" * 64, "chunks": chunks_of([changes["content"]], [None])}
+        server.call("update_item", org.owner, request)
+
+    item = write_one(server, org.owner, "slice", title="Mondayish", tags=["first"])
+    edit(1, importance=0.9)
+    write_one(server, org.owner, "slice", tags=["okapi"])  # said once more, so the tag joins the others
+    edit(2, title="Tuesdayish", tags=["second"])
+    edit(3, content="portion", title=None)
+    expected = server.rows(rows)
+    assert [(state, version) for state, version, *_ in expected] == [("replaced", 2), ("replaced", 3), ("active", 4)]
+    for (*_, terms), holds in zip(expected, ("mondayish first okapi", "tuesdayish second", "second"), strict=True):
+        assert all(f"'{term}'" in terms for term in holds.split())
+    server.rows("update almagest.lexical set tokeniser = 0, length = 0, terms = ''")
+    assert run(server) == 3
+    assert server.rows(rows) == expected
+
+
 def test_the_newest_are_made_first(server: Server, org: Org) -> None:
     items = fill(server, org, 12)
     upgrade(server)

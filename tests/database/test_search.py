@@ -1005,6 +1005,28 @@ def test_a_copy_that_one_leg_sends_and_another_does_not_is_cut_as_a_duplicate(se
     assert set(cuts) == {shown, copy}
 
 
+@pytest.mark.parametrize("vector", [None, one_hot(1)])
+def test_an_item_whose_best_text_another_has_too_is_told_by_its_next(
+    server: Server, org: Org, vector: list[float] | None
+) -> None:
+    """Of documents with the same notice, each that says more about it is found by that."""
+    notice = "Handle every zebra with care, zebra by zebra."
+    bodies = [f"Part {name} of the zebra handbook." for name in ("alpha", "beta", "gamma")]
+    write(
+        server,
+        org.owner,
+        *(
+            memory(f"{notice}{body}", chunks=chunks_of([notice, body], [one_hot(1), tilted(1, 0.8, other=2 + place)]))
+            for place, body in enumerate(bodies)
+        ),
+    )
+    answer = search(server, org.owner, "zebra" if vector is None else None, vector)
+    snippets = [result["snippet"] for result in answer["results"]]
+    assert snippets[0] == notice
+    assert len(snippets) == 3
+    assert set(snippets[1:]) < set(bodies)
+
+
 def test_a_long_query_is_cut_in_the_trace(server: Server, org: Org) -> None:
     search(server, org.owner, "zebra " * 10_000)
     assert server.value("select length(query) from almagest.retrievals") == 1000

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.database.support import Caller, Org, Server, chunks_of, unique_key, write_one
+from tests.database.support import Caller, Org, Server, chunks_of, ids, one_hot, search, unique_key, write_one
 
 
 def leg(
@@ -157,6 +157,51 @@ def test_only_the_chunks_that_may_answer(server: Server, org: Org) -> None:
     assert list(leg(server, org.owner, "who", within=within)) == ["who one"]
     assert leg(server, org.owner, "who", within=[]) == {}
     assert len(leg(server, org.owner, "who", pool=1)) == 1
+
+
+# A query of signs alone
+
+
+@pytest.mark.parametrize("query", ["<->", "=>", " => ", "🙂", "?!"])
+def test_signs_alone_are_looked_for_as_they_stand_although_vectors_answer(server: Server, org: Org, query: str) -> None:
+    item = write_one(server, org.owner, f"Distance is a {query.strip()} b in pgvector.", one_hot(2))
+    write_one(server, org.owner, "Something near in meaning.", one_hot(1))
+    hidden = write_one(server, org.member(), f"mine: {query.strip()}", one_hot(1), private=True)
+    for filters in ({}, {"kind": "memory"}):
+        answer = search(server, org.owner, query, one_hot(1), explain=True, filters=filters)
+        assert ids(answer) == [item]
+        assert (answer["mode"], answer["degraded_reason"]) == ("substring", "no_terms_in_query")
+        assert answer["explain"]["legs"] == {"substring": 1}
+        assert "substring" in answer["explain"]["stages_ms"]
+        assert hidden not in str(answer)
+    assert search(server, org.owner, query, one_hot(1), filters={"kind": "page"})["results"] == []
+
+
+def test_where_no_text_holds_the_signs_their_vector_answers(server: Server, org: Org) -> None:
+    item = write_one(server, org.owner, "Something near in meaning.", one_hot(1))
+    answer = search(server, org.owner, "<->", one_hot(1), explain=True)
+    assert (ids(answer), answer["mode"], answer["degraded_reason"]) == ([item], "vector", "no_terms_in_query")
+    assert answer["explain"]["legs"] == {"substring": 0, "vector": 1}
+
+
+def test_who_asks_for_vectors_alone_has_them(server: Server, org: Org) -> None:
+    write_one(server, org.owner, "a <-> b", one_hot(2))
+    item = write_one(server, org.owner, "Something near in meaning.", one_hot(1))
+    answer = search(server, org.owner, "<->", one_hot(1), legs=["vector"])
+    assert (ids(answer), answer["mode"], answer["degraded_reason"]) == ([item], "vector", None)
+    answer = search(server, org.owner, "<->", one_hot(1), legs=["keyword"])
+    assert (answer["mode"], answer["degraded_reason"]) == ("substring", "no_terms_in_query")
+
+
+@pytest.mark.parametrize(
+    ("query", "signs"),
+    [
+        ("<->", True), ("=>", True), ("🙂 ?!", True), ("…", True), ("\u0301", False), ("", False), (" \n", False),
+        (None, False), ("the", False), ("漢", False), ("7", False), ("a => b", False), ("½", False),
+    ],
+)  # fmt: skip
+def test_what_counts_as_signs_alone(server: Server, query: str | None, signs: bool) -> None:
+    assert server.value("select engine.only_signs(%s)", query) is signs
 
 
 @pytest.mark.parametrize(

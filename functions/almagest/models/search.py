@@ -210,7 +210,9 @@ class SearchResponse(Result):
     results: list[SearchResult]
     trace_id: UUID | None = None
     next_cursor: str | None = Field(
-        None, description="Give it as `cursor` for the results that follow; null at the end."
+        None,
+        description="Give it as `cursor` for the results that follow; null at the end. The pages hold what the search"
+        " ranked, which is at most 100 results: null does not say that nothing else matches.",
     )
     explain: dict[str, Any] | None = Field(None, description="How the search was carried out, when asked for.")
 
