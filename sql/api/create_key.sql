@@ -1,7 +1,7 @@
 -- Registers an API key of a member, of an agent, or of an agent that works for a member. The key itself never comes
 -- here.
---   request  {org, name, key_hash: SHA-256 hex, prefix, member, agent, expires_at, rate: requests a second, null for the
---            default, daily_quota: requests a UTC day, null for none}
+--   request  {org, name, key_hash: SHA-256 hex, prefix, member, agent, expires_at, rate: requests a second, null for
+--            the default, daily_quota: requests a UTC day, null for none}
 --   returns  {id, name, prefix, user, agent, role, expires_at, rate, daily_quota}; role is the member's, or agent
 --   errors   403 forbidden (also for a key of another person), 404 unknown_member, unknown_agent, 422 key_of_nobody,
 --            422 expired, 422 invalid_limits

@@ -46,7 +46,7 @@ end
 $$;
 
 -- Lets the request's id be seen by whoever runs the database, for this transaction only: as the application's name, in
--- pg_stat_activity and where the server's log tells it. The edge sends the id as a header; without one, nothing changes.
+-- pg_stat_activity and where the server's log tells it. The edge sends the id as a header; without one nothing changes.
 create or replace function engine.note_request()
 returns void language plpgsql as $$
 declare

@@ -170,8 +170,8 @@ begin
 end
 $$;
 
--- Which rows to read, as a query over almagest.lexical for execute … using c, states, within, queries, conditions. Terms
--- stay parameters, here and in engine.rank_columns: where a query is cut short, its text is in the server's log.
+-- Which rows to read, as a query over almagest.lexical for execute … using c, states, within, queries, conditions.
+-- Terms stay parameters, here and in engine.rank_columns: where a query is cut short, its text is in the server's log.
 --   rows    about how many the condition may let through
 --   again   whether this is the second reading, since the first did not fill the answer: then some rows of the next
 --           word alone come too
@@ -265,7 +265,7 @@ returns float8 language sql immutable parallel safe as $$
     )
 $$;
 
--- The rank of each term of the query in a row, as SQL columns r1, r2, … over the queries as $4; 0 where it is not there.
+-- The rank of each term of the query, the queries being $4, as SQL columns r1, r2, … of a row; 0 where it has none.
 create or replace function engine.rank_columns(queries tsquery[])
 returns text language sql immutable parallel safe as $$
     select string_agg(

@@ -21,10 +21,10 @@ end
 $$;
 
 -- Keeps what one container has let through, and tells what all have on the day that it reports: {used_today, sources},
--- where the last is how many containers have counted.
+-- the last being how many containers have counted.
 --   report  {source: the container's id of this count, day: its UTC day, requests: of this day so far} or null
--- A count only grows, so a report that comes twice, or after a later one, changes nothing; one that is lost is made good
--- by the next. A day that is neither yesterday, today nor tomorrow is of a clock that is wrong: nothing is kept of it.
+-- A count only grows, so a report that comes twice, or after a later one, changes nothing; one that is lost is made
+-- good by the next. A day that is neither yesterday, today nor tomorrow is a wrong clock's: nothing is kept of it.
 create or replace function engine.count_usage(org uuid, principal uuid, report jsonb)
 returns jsonb language plpgsql as $$
 declare
