@@ -19,7 +19,10 @@ begin
     elsif (select count(*) from almagest.orgs) = 1 then
         select o.id into org from almagest.orgs as o;
     else
-        perform engine.problem(422, 'org_missing', 'Say which org: there is none yet, or more than one.');
+        perform engine.problem(422, 'org_missing', case
+            when exists (select from almagest.orgs) then 'There is more than one org: say which (--org SLUG).'
+            else 'There is no org yet: make one (almagest org create).'
+        end);
     end if;
     if org is null then
         perform engine.problem(404, 'unknown_org', 'There is no such org.');

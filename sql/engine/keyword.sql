@@ -107,7 +107,7 @@ create or replace function engine.idf_to_reach(
 )
 language sql immutable parallel safe as $$
     with terms as (
-        select t.place, t.idf, t.documents, 1.5 * t.documents / size as share
+        select t.place, t.idf, t.documents, 1.5 * t.documents / greatest(size, 1) as share
         from unnest(idfs[:16], documents[:16]) with ordinality as t (idf, documents, place)
     ),
     sets as (
@@ -237,7 +237,7 @@ begin
         ) end
     );
     conditions := (wanted || words[alone + 1:alone + 1])::tsquery[];
-    bound := case when alone < n then bound end;
+    bound := case when alone < n or bound = 'infinity' then bound end;
 end
 $$;
 
@@ -256,7 +256,7 @@ returns float8 language sql immutable parallel safe as $$
                 select sum(t.idf) from unnest(idfs) with ordinality as t (idf, place)
                 where t.place > (
                     select min(u.place) from unnest(idfs) with ordinality as u (idf, place)
-                    where u.place >= 3 and u.idf <= three / 3
+                    where u.place >= 3 and u.idf <= three / 3 + 1e-9
                 )
             ), 0),
             (select sum(idf) from unnest(idfs[leads + 1:]) as idf),

@@ -171,9 +171,7 @@ declare
     vector @extschema:vector@.halfvec := engine.parse_vector(request ->> 'embedding');
     model smallint := engine.model_id(request ->> 'model');
     as_of timestamptz := (request ->> 'as_of')::timestamptz;
-    states text[] := case
-        when coalesce((request ->> 'include_archived')::boolean, false) then '{active,archived}' else '{active}'
-    end;
+    states text[] := engine.asked_states(request);
     filters jsonb := engine.given_filters(request -> 'filters');
     by_chunk boolean := coalesce(request ->> 'level' = 'chunk', false);
     k int := coalesce((request ->> 'k')::int, 10);

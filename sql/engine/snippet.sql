@@ -2,13 +2,6 @@
 -- marked when the tokeniser makes of it a term of the query. To tokenise each word would take too long, so one pattern
 -- finds the words that could, and only these are looked at.
 
--- The signs that the tokeniser takes two by two (see engine.cjk_bigrams), as part of a bracket expression.
-create or replace function engine.cjk_signs()
-returns text language sql immutable parallel safe as $$
-    select '\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f'
-        '\uac00-\ud7ff\U00020000-\U0003347f'
-$$;
-
 -- A pattern that matches, in folded text and whatever the case, each word that could give one of the terms, bigrams
 -- aside: whole identifiers, and words that begin as a stem does, but for a last letter that English stems do not always
 -- share with their words (ponies: poni, hoping: hope, ability: abl, dying: die). Null where there are no such terms.

@@ -16,15 +16,18 @@ returns text language sql immutable parallel safe as $$
     end
 $$;
 
--- Chinese, Japanese and Korean runs of a folded text as a space: a code that stands in one is found by itself.
+-- Chinese, Japanese and Korean signs, which become terms two by two, as part of a bracket expression.
+create or replace function engine.cjk_signs()
+returns text language sql immutable parallel safe as $$
+    select '\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f'
+        '\uac00-\ud7ff\U00020000-\U0003347f'
+$$;
+
+-- Runs of these in a folded text as a space: a code that stands in one is found by itself.
 create or replace function engine.without_cjk(folded text)
 returns text language sql immutable parallel safe as $$
     select case when octet_length(folded) = length(folded) then folded
-        else regexp_replace(
-            folded,
-            '[\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f'
-            '\uac00-\ud7ff\U00020000-\U0003347f]+', ' ', 'g'
-        )
+        else regexp_replace(folded, '[' || engine.cjk_signs() || ']+', ' ', 'g')
     end
 $$;
 
@@ -69,11 +72,8 @@ returns setof text language sql immutable parallel safe as $$
     select pair.sign || coalesce(pair.next_sign, '')
     from (
         select place, sign, lead(sign) over (partition by number order by place) as next_sign
-        from regexp_matches(
-            normalize(folded, nfc),
-            '[\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f'
-            '\uac00-\ud7ff\U00020000-\U0003347f]+', 'g'
-        ) with ordinality as run (match, number),
+        from regexp_matches(normalize(folded, nfc), '[' || engine.cjk_signs() || ']+', 'g') with ordinality
+            as run (match, number),
             unnest(string_to_array(match[1], null)) with ordinality as signs (sign, place)
     ) as pair
     where pair.next_sign is not null or pair.place = 1
@@ -116,6 +116,12 @@ declare
     );
     others text[] := array(select identifier from engine.identifiers(folded) as identifier);
 begin
+    -- the word index puts nine characters before each term, and none may have more than 2,046 bytes
+    if octet_length(folded) > 2037 then
+        words := ts_delete(words, array(
+            select word from unnest(tsvector_to_array(words)) as word where octet_length(word) > 2037
+        ));
+    end if;
     if octet_length(folded) > length(folded) then
         others := others || array(select bigram from engine.cjk_bigrams(folded) as bigram);
     end if;

@@ -31,7 +31,7 @@ begin
             was.there, was.state, engine.asked_states(request), was.failed, chunk_ids, as_of is not null
         ),
         engine.why_not_twin(chunk_ids, candidates),
-        engine.why_not_found(chunk_ids, mode, knobs, q, query, model)
+        engine.why_not_found(c, request ->> 'query', chunk_ids, mode, knobs, q, query, model)
     );
 end
 $$;
@@ -52,8 +52,8 @@ begin
         )
         when failed <> '{}' then jsonb_build_object(
             'step', 'filters', 'reason', format(
-                case when past then 'What it was then does not pass %s.' else 'It does not pass %s.' end,
-                array_to_string(failed, ', ')
+                case when past then 'What it was then does not pass the %s %s.' else 'It does not pass the %s %s.' end,
+                case cardinality(failed) when 1 then 'filter' else 'filters' end, array_to_string(failed, ', ')
             ),
             'filters', to_jsonb(failed)
         )
@@ -128,7 +128,8 @@ $$;
 
 -- Why the legs did not send an item whose chunks they looked at: {step, reason, matched: terms, similarity}.
 create or replace function engine.why_not_found(
-    chunk_ids bigint[], mode text, knobs jsonb, q engine.query_terms, query @extschema:vector@.halfvec, model smallint
+    c engine.caller, asked text, chunk_ids bigint[], mode text, knobs jsonb, q engine.query_terms,
+    query @extschema:vector@.halfvec, model smallint
 )
 returns jsonb language plpgsql stable as $$
 declare
@@ -150,7 +151,12 @@ begin
     return jsonb_build_object(
         'matched', to_jsonb(matched), 'similarity', round(similarity::numeric, 4)
     ) || case
-        when matched = '{}' and coalesce(similarity < threshold, true) then jsonb_build_object(
+        when mode = 'substring' and not exists (
+            select from engine.substring_leg(c, asked, '{active,archived,revoked,replaced}', chunk_ids, 1)
+        ) then jsonb_build_object(
+            'step', 'no_match', 'reason', 'Neither the query as it stands nor half of its words is in it.'
+        )
+        when mode <> 'substring' and matched = '{}' and coalesce(similarity < threshold, true) then jsonb_build_object(
             'step', 'no_match', 'reason', concat_ws(
                 ' ',
                 case when mode <> 'vector' then 'None of the query''s words is in it.' end,

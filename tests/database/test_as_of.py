@@ -289,7 +289,7 @@ def test_why_not_judges_the_filters_by_the_version_valid_then(server: Server, or
         assert told.get("filters") == (sorted(filters) if step == "filters" else None)
     assert why_not(server, org.owner, item, "quagga", first, filters={**old, "type": "decision"})["filters"] == ["type"]
     told = why_not(server, org.owner, item, "quagga", first, filters=new)
-    assert told["reason"] == "What it was then does not pass agent_name, any, source_ref, tags, title."
+    assert told["reason"] == "What it was then does not pass the filters agent_name, any, source_ref, tags, title."
 
 
 def test_why_not_tells_the_state_of_then(server: Server, org: Org) -> None:

@@ -269,7 +269,7 @@ def test_how_an_answer_came_about(run: Run, org: str, capsys: pytest.CaptureFixt
     assert "user_search" in _lines(capsys, "trace", trace)
 
     reason = _lines(capsys, *question, "--why-not", other, "--filter", "type=note")
-    assert re.search(rf"why not +{other} *\n +step +filters *\n +reason +It does not pass type\.", reason)
+    assert re.search(rf"why not +{other} *\n +step +filters *\n +reason +It does not pass the filter type\.", reason)
     assert run(*question, "--why-not", item)["explain"]["why_not"]["step"] == "answer"
     assert run(*question, "--why-not", str(uuid4()))["explain"]["why_not"]["step"] == "not_found"
     assert run("trace", str(uuid4()), status=1).startswith("Error (not_found): ")

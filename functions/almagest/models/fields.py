@@ -122,6 +122,7 @@ def _without_dot(text: str) -> str:
 Content = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CONTENT), AfterValidator(_not_blank)]
 Query = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY), AfterValidator(_not_blank)]
 Title = Annotated[str, AfterValidator(one_line), Field(max_length=500), AfterValidator(_none_if_empty)]
+TitlePart = Annotated[str, AfterValidator(one_line), Field(min_length=1, max_length=500)]
 Tag = Annotated[str, AfterValidator(one_line), Field(min_length=1, max_length=100)]
 Tags = Annotated[list[Tag], Field(max_length=50), AfterValidator(_unique)]
 Name = Annotated[str, AfterValidator(one_line), Field(min_length=1, max_length=200)]

@@ -33,7 +33,7 @@ from almagest.models.fields import (
     SourceRef,
     Tags,
     Timestamp,
-    Title,
+    TitlePart,
 )
 from almagest.models.write import IndexState, Origin
 
@@ -85,7 +85,7 @@ class Conditions(Request):
     extension: Extension | Annotated[list[Extension], Field(max_length=50)] | None = Field(
         None, description="How the file's name ends: `md`, `tar.gz`."
     )
-    title: Title | None = Field(None, description="The title contains this, whatever the case.")
+    title: TitlePart | None = Field(None, description="The title contains this, whatever the case.")
     metadata: MetadataFilter | None = Field(None, description="The item's metadata contain this, at any depth.")
     conversation: ConversationId | Annotated[list[ConversationId], Field(max_length=50)] | None = Field(
         None, description="The conversation's id."
