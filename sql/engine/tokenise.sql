@@ -3,16 +3,16 @@
 -- new tokeniser_version, so that rows made by an older one can be found and made again.
 
 create or replace function engine.tokeniser_version()
-returns smallint language sql immutable parallel safe as $$ select 2::smallint $$;
+returns smallint language sql immutable parallel safe as $$ select 3::smallint $$;
 
 -- Accents, width and compatibility forms folded away, also of the Latin letters that Unicode does not take apart; case
 -- is kept, since identifiers still need it. Plain ASCII stays as it is.
 create or replace function engine.fold(content text)
 returns text language sql immutable parallel safe as $$
     select case when octet_length(content) = length(content) then content
-        else translate(
+        else replace(replace(translate(
             regexp_replace(normalize(content, nfkd), '[\u0300-\u036f]+', '', 'g'), 'øØłŁđĐħĦŧŦı', 'oOlLdDhHtTi'
-        )
+        ), 'ß', 'ss'), 'ẞ', 'SS')
     end
 $$;
 
@@ -104,14 +104,14 @@ declare
     folded text := engine.fold(content);
     words tsvector := to_tsvector(
         'pg_catalog.english',
-        -- identifiers come apart for the parser, which would read SID-48 as sid and -48, and List<Item> as markup;
-        -- three letters after a capital's neighbour are a word (HTMLParser), two may be a plural (URLs)
+        -- identifiers come apart for the parser, which would read SID-48 as sid and -48, List<Item> as markup, and ~5 as
+        -- a file; three letters after a capital's neighbour are a word (HTMLParser), two may be a plural (URLs)
         regexp_replace(
             regexp_replace(
                 regexp_replace(engine.without_cjk(folded), '([[:lower:]])([[:upper:]])', '\1 \2', 'g'),
                 '([[:upper:]])([[:upper:]][[:lower:]]{2})', '\1 \2', 'g'
             ),
-            '[-./:@+#<>&\\]+', ' ', 'g'
+            '[-./:@+#<>&\\~]+', ' ', 'g'
         )
     );
     others text[] := array(select identifier from engine.identifiers(folded) as identifier);
