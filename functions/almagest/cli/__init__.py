@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from almagest import __version__
-from almagest.cli import admin, items, migrate, output, profiles, stack
+from almagest.cli import admin, items, migrate, output, profiles, retention, stack
 from almagest.cli.options import examples
 from almagest.problems import Problem
 
@@ -38,6 +38,7 @@ for _name, _group in {
     "deal": admin.deals,
     "scope": admin.scopes,
     "profile": profiles.app,
+    "retention": retention.app,
 }.items():
     app.add_typer(_group, name=_name)
 
