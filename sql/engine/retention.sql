@@ -60,8 +60,8 @@ $$;
 -- What is to be done, in order:
 --   add       a partition for a month to come; this month's too while nothing of it lies in the rest
 --   unfence   take down the limit that let these be added, see engine.raise_fence
---   move      a month that is over out of the rest into a partition of its own, where it has at most so many rows; larger
---             ones stay there and end row by row
+--   move      a month that is over out of the rest into a partition of its own, where it has at most so many rows; one
+--             that has more stays there and ends row by row
 --   detach    a month that is over for every org
 --   drop      what was detached
 -- at      the moment that counts as now
@@ -255,8 +255,8 @@ begin
 end
 $$;
 
--- Deletes up to so many idempotency keys whose time is over, and returns how many. A request that comes with one of them
--- after that is a new one.
+-- Deletes up to so many idempotency keys whose time is over, and returns how many. A request that comes with one of
+-- them after that is a new one.
 create or replace function engine.expire_idempotency_keys(at timestamptz, batch int)
 returns int language plpgsql as $$
 declare
