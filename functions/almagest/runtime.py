@@ -30,6 +30,7 @@ class Runtime:
         self.rpc = rpc
         self.callers: TtlCache[str, Caller] = TtlCache(settings.caller_cache_seconds)
         self.rate_limit = RateLimit(settings.rate_limit)
+        self.fits_schema = False
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Runtime":

@@ -15,7 +15,8 @@ from tests.bench.places import CACHE, leave
 # Each table with the rows that it has for a chunk here; each of its indexes by itself, and the two kinds of the heap.
 _SIZES = """
 select
-    c.relname, 'table', pg_relation_size(c.oid, 'main') + pg_relation_size(c.oid, 'fsm') + pg_relation_size(c.oid, 'vm'),
+    c.relname, 'table',
+    pg_relation_size(c.oid, 'main') + pg_relation_size(c.oid, 'fsm') + pg_relation_size(c.oid, 'vm'),
     greatest(c.reltuples, 0)::bigint
 from pg_class as c
 where c.relnamespace = 'almagest'::regnamespace and c.relkind = 'r'
@@ -65,7 +66,10 @@ def _measure(connection: Connection) -> dict[str, Any]:
 
 def _measure_traces(connection: Connection) -> dict[str, float]:
     """Bytes that a search of k = 10 leaves, with its indexes; as if they had been done, and then taken away again."""
-    size = "select sum(pg_total_relation_size(c))::bigint from unnest(array['almagest.retrievals_rest', 'almagest.activations_rest']::regclass[]) as c"
+    size = (
+        "select sum(pg_total_relation_size(c))::bigint"
+        " from unnest(array['almagest.retrievals_rest', 'almagest.activations_rest']::regclass[]) as c"
+    )
     connection.execute("truncate almagest.retrievals, almagest.activations")
     searcher = speed.Searcher(connection, "large")
     queries = speed.read_queries(read_base(), connection)

@@ -27,7 +27,7 @@ PROBLEMS = {
     "422": "A field is not valid; `errors` names it.",
     "429": "Too many requests; try again after `Retry-After` seconds.",
     "500": "Something went wrong here.",
-    "503": "The database is not available; try again after `Retry-After` seconds.",
+    "503": "The database is not available, or of another version; try again after `Retry-After` seconds.",
 }
 
 PROBLEM = {

@@ -4,7 +4,7 @@ from typing import Any
 
 from almagest.database.queue import Queue
 from almagest.database.retention import Retention
-from almagest.database.session import connect
+from almagest.database.session import connect, demand_schema
 from almagest.edge.observe import logger
 from almagest.operations.index_pending import index_pending
 from almagest.operations.retention import retain
@@ -22,6 +22,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
     job = RETENTION if event.get("job") == RETENTION else "index"
     runtime = container()
     with connect(runtime.settings, autocommit=True) as connection:
+        demand_schema(connection)
         if job == RETENTION:
             counts = retain(Retention(connection), _seconds_left(context))
         else:
