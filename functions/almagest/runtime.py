@@ -11,6 +11,7 @@ from almagest.settings import Settings
 
 if TYPE_CHECKING:
     from almagest.embedding.embedder import Embedder
+    from almagest.secrets import Secrets
     from almagest.tokens import TokenVerifier
 
 
@@ -37,6 +38,13 @@ class Runtime:
         """Open what the settings name."""
         return cls(settings, Rpc(settings))
 
+    def renew(self, settings: Settings) -> None:
+        """Go on with other credentials; the model, the limits and what is known of callers stay."""
+        before, self.rpc = self.rpc, Rpc(settings)
+        self.settings = settings
+        self.__dict__.pop("tokens", None)
+        before.close()
+
     @cached_property
     def embedder(self) -> "Embedder":
         """Made on first use, since it brings the heaviest imports."""
@@ -61,7 +69,48 @@ class Runtime:
         return boto3.client("lambda", config=config)
 
 
+class Container:
+    """Keeps one runtime, and has it go on with new credentials when a secret was rotated.
+
+    Parameters
+    ----------
+    settings
+        Of the environment.
+    secrets
+        Reads what the settings only refer to; None where they refer to nothing.
+    """
+
+    def __init__(self, settings: Settings, secrets: "Secrets | None" = None) -> None:
+        self._settings = settings
+        self._secrets = secrets
+        self._runtime: Runtime | None = None
+
+    def runtime(self) -> Runtime:
+        """The runtime, with the credentials that are valid now.
+
+        Raises
+        ------
+        Problem
+            503 `misconfigured` or `secrets_unavailable`.
+        """
+        settings = self._secrets.complete(self._settings) if self._secrets else self._settings
+        if self._runtime is None:
+            self._runtime = Runtime.from_settings(settings)
+        elif self._runtime.settings is not settings:
+            self._runtime.renew(settings)
+        return self._runtime
+
+
 @cache
+def _container() -> Container:
+    settings = Settings()
+    if not settings.secrets:
+        return Container(settings)
+    from almagest.secrets import Secrets
+
+    return Container(settings, Secrets(settings.secrets.split(","), settings.secret_seconds))
+
+
 def container() -> Runtime:
     """The runtime of this container, made by its first request and kept."""
-    return Runtime.from_settings(Settings())
+    return _container().runtime()

@@ -45,6 +45,13 @@ class Settings(BaseSettings):
     jwt_secret: SecretStr | None = Field(None, validation_alias="SUPABASE_JWT_SECRET")
     jwt_issuer: str | None = Field(None, validation_alias="SUPABASE_JWT_ISSUER")
 
+    secrets: str | None = Field(
+        None,
+        validation_alias="ALMAGEST_SECRETS",
+        description="ARNs, with commas between them, of secrets that hold the key, the URL and the secret above.",
+    )
+    secret_seconds: int = Field(300, ge=1, le=3600, validation_alias="ALMAGEST_SECRET_SECONDS")
+
     directory: Path = Field(Path(".almagest"), validation_alias="ALMAGEST_DIR")
     port: int = Field(8787, ge=1, le=65535, validation_alias="ALMAGEST_PORT")
     api_key: SecretStr | None = Field(None, validation_alias="ALMAGEST_KEY")

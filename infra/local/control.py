@@ -15,8 +15,8 @@ from infra.local.state import Running, StateDirectory
 STOP_SECONDS = 30
 
 
-def start_detached(settings: Settings) -> Running:
-    """Start a stack that outlives this process, and return when it serves.
+def start_detached(settings: Settings, *options: str) -> Running:
+    """Start a stack that outlives this process, and return when it serves; `options` are the supervisor's.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def start_detached(settings: Settings) -> Running:
         log = state.logs / "stack.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "infra.local.stack"],
+                [sys.executable, "-m", "infra.local.stack", *options],
                 cwd=ROOT,
                 env=os.environ | {"ALMAGEST_DIR": str(state.path)},
                 stdin=subprocess.DEVNULL,

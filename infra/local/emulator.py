@@ -1,7 +1,8 @@
 """AWS Lambda, as far as the template asks for it: function URLs, invocations, and the processes behind both.
 
 All URLs share one address: `/v1/<function>/…` belongs to the function of that name. AWS's own `Invoke` API answers
-beside them, so that `boto3` with AWS_ENDPOINT_URL_LAMBDA invokes a function here as it would there.
+beside them, so that `boto3` with AWS_ENDPOINT_URL_LAMBDA invokes a function here as it would there, and so does
+Secrets Manager's `GetSecretValue`.
 """
 
 import asyncio
@@ -17,6 +18,8 @@ from uuid import uuid4
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from infra.local import cors, secrets
+from infra.local.environment import HERE, Runner
 from infra.local.errors import StackError
 from infra.local.events import BAD_GATEWAY, PAYLOAD_LIMIT, UrlRequest, UrlResponse, url_event, url_response
 from infra.local.ports import LOOPBACK, holder
@@ -59,12 +62,15 @@ class Pool:
         URL of the emulated Lambda API.
     log_file
         Where the processes write.
+    runner
+        What runs them.
     """
 
-    def __init__(self, function: Function, lambda_api: str, log_file: Path) -> None:
+    def __init__(self, function: Function, lambda_api: str, log_file: Path, runner: Runner) -> None:
         self.function = function
         self._lambda_api = lambda_api
         self._log_file = log_file
+        self._runner = runner
         self._limit = ACCOUNT_CONCURRENCY if function.concurrency is None else function.concurrency
         self._slots = asyncio.Semaphore(DEFAULT_WORKERS if function.concurrency is None else function.concurrency)
         self._workers: set[Worker] = set()
@@ -112,7 +118,7 @@ class Pool:
         return await self._start()
 
     async def _start(self) -> Worker:
-        worker = Worker(self.function, self._lambda_api, self._log_file)
+        worker = Worker(self.function, self._lambda_api, self._log_file, self._runner)
         self._workers.add(worker)
         await worker.start()
         return worker
@@ -139,14 +145,26 @@ class Emulator:
         Directory of the functions' logs, one file a function.
     retry_delays
         Pauses, in seconds, before a failed asynchronous invocation is tried again.
+    runner
+        What runs the functions' processes.
+    known_secrets
+        What Secrets Manager knows: ARN -> key -> value.
     """
 
     def __init__(
-        self, functions: Mapping[str, Function], logs: Path, *, retry_delays: tuple[float, ...] = RETRY_DELAYS
+        self,
+        functions: Mapping[str, Function],
+        logs: Path,
+        *,
+        retry_delays: tuple[float, ...] = RETRY_DELAYS,
+        runner: Runner = HERE,
+        known_secrets: secrets.Secrets | None = None,
     ) -> None:
         self._functions = functions
         self._logs = logs
         self._retry_delays = retry_delays
+        self._program = runner
+        self._secrets = known_secrets or {}
         self._pools: dict[str, Pool] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._runner: web.AppRunner | None = None
@@ -163,6 +181,7 @@ class Emulator:
         self._logs.mkdir(parents=True, exist_ok=True)
         app = web.Application(client_max_size=0)
         app.router.add_post("/2015-03-31/functions/{name}/invocations", self._serve_invoke)
+        app.router.add_post("/", self._serve_secret)
         app.router.add_route("*", "/v1/{name}", self._serve_url)
         app.router.add_route("*", "/v1/{name}/{rest:.*}", self._serve_url)
         app.router.add_route("*", "/{path:.*}", _serve_nothing)
@@ -177,7 +196,7 @@ class Emulator:
             raise port_taken(port) from error
         self.url = f"http://{LOOPBACK}:{self._runner.addresses[0][1]}"
         for function in self._functions.values():
-            self._pools[function.name] = Pool(function, self.url, self._logs / f"{function.name}.log")
+            self._pools[function.name] = Pool(function, self.url, self._logs / f"{function.name}.log", self._program)
         await asyncio.gather(*(pool.warm() for pool in self._pools.values() if pool.function.has_url))
 
     async def stop(self) -> None:
@@ -212,7 +231,9 @@ class Emulator:
         function = self._functions.get(name)
         if function is None or not function.has_url:
             return await _serve_nothing(request)
-        return _send(await self._answer(name, await _read(request)))
+        asked = await _read(request)
+        answer = cors.preflight(function.cors, asked) or await self._answer(name, asked)
+        return _send(answer, cors.answer_headers(function.cors, asked))
 
     async def _answer(self, name: str, request: UrlRequest) -> UrlResponse:
         invocation = Invocation.of(b"")
@@ -234,6 +255,9 @@ class Emulator:
         except Throttled:
             return _message(429, "Rate Exceeded.")
         return BAD_GATEWAY if outcome.is_error else url_response(outcome.payload)
+
+    async def _serve_secret(self, request: web.Request) -> web.Response:
+        return await secrets.serve(request, self._secrets)
 
     async def _serve_invoke(self, request: web.Request) -> web.Response:
         name = unquote(request.match_info["name"]).rpartition(":")[2]
@@ -287,10 +311,10 @@ def _as_utf8(value: str) -> str:
     return value.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _send(answer: UrlResponse) -> web.Response:
+def _send(answer: UrlResponse, added: cors.Headers) -> web.Response:
     response = web.Response(status=answer.status, body=answer.body)
     response.headers.popall("Content-Type", None)
-    for name, value in answer.headers:
+    for name, value in (*answer.headers, *added):
         # The length is counted here, whatever the function says.
         if name not in ("content-length", "transfer-encoding", "connection"):
             response.headers.add(name, value)

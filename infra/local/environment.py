@@ -2,6 +2,8 @@
 
 import os
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 from infra.local.template import REGION, Function
 
@@ -13,15 +15,44 @@ _PASSED_ON = (
 )
 
 
+@dataclass(frozen=True)
+class Runner:
+    """What runs a function's process.
+
+    Attributes
+    ----------
+    program
+        The interpreter.
+    runtime
+        Folder of the Runtime API's client for it, as Lambda has one; None where the interpreter has its own, and all
+        packages with it.
+    """
+
+    program: Path
+    runtime: Path | None = None
+
+    @property
+    def command(self) -> list[str]:
+        """How a handler is started; its name follows."""
+        alone = [] if self.runtime is None else ["-S"]
+        return [str(self.program), *alone, "-m", "awslambdaric"]
+
+
+HERE = Runner(Path(sys.executable))
+
+
 def passed_on() -> dict[str, str]:
     """Return the parent's variables that a child process may see."""
     return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
 
-def function_environment(function: Function, runtime_api: str, lambda_api: str) -> dict[str, str]:
+def function_environment(
+    function: Function, runtime_api: str, lambda_api: str, runner: Runner = HERE
+) -> dict[str, str]:
     """Return the environment of a function's process, as Lambda sets it.
 
-    LAMBDA_TASK_ROOT stays unset: the code lies in a checkout, and the model in the Python environment.
+    LAMBDA_TASK_ROOT is set for a package, which brings its model along; the code of a checkout takes the model from
+    the Python environment.
 
     Parameters
     ----------
@@ -30,12 +61,14 @@ def function_environment(function: Function, runtime_api: str, lambda_api: str) 
     runtime_api
         host:port of the process's Runtime API.
     lambda_api
-        URL that answers for AWS Lambda's API, so that one function can invoke another.
+        URL that answers for the APIs of AWS that functions use: one invokes another, all read secrets.
+    runner
+        What runs the process.
     """
     return {
         **passed_on(),
         **function.environment,
-        "PYTHONPATH": str(function.code),
+        "PYTHONPATH": os.pathsep.join(map(str, filter(None, (function.code, runner.runtime)))),
         "PYTHONUNBUFFERED": "1",
         "LANG": "C.UTF-8",
         "TZ": ":UTC",
@@ -54,4 +87,6 @@ def function_environment(function: Function, runtime_api: str, lambda_api: str) 
         "AWS_SECRET_ACCESS_KEY": "local",
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_ENDPOINT_URL_LAMBDA": lambda_api,
+        "AWS_ENDPOINT_URL_SECRETS_MANAGER": lambda_api,
+        **({"LAMBDA_TASK_ROOT": str(function.code)} if runner.runtime else {}),
     }

@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from infra.local.environment import function_environment
+from infra.local.environment import HERE, Runner, function_environment
 from infra.local.events import PAYLOAD_LIMIT
 from infra.local.ports import LOOPBACK
 from infra.local.template import Function
@@ -66,12 +65,15 @@ class Worker:
         URL of the emulated Lambda API.
     log
         File that its output is appended to.
+    runner
+        What runs the process.
     """
 
-    def __init__(self, function: Function, lambda_api: str, log: Path) -> None:
+    def __init__(self, function: Function, lambda_api: str, log: Path, runner: Runner = HERE) -> None:
         self.function = function
         self._lambda_api = lambda_api
         self._log = log
+        self._program = runner
         self._runner: web.AppRunner | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._next: asyncio.Queue[tuple[Invocation, int]] = asyncio.Queue()
@@ -102,8 +104,8 @@ class Worker:
         address = f"{LOOPBACK}:{self._runner.addresses[0][1]}"
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "awslambdaric", self.function.handler),
-                env=function_environment(self.function, address, self._lambda_api),
+                *(*self._program.command, self.function.handler),
+                env=function_environment(self.function, address, self._lambda_api, self._program),
                 cwd=self.function.code,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

@@ -1,6 +1,7 @@
 """The supervisor: starts what a Supabase project and AWS would be, keeps it running, and stops all of it.
 
-`python -m infra.local.stack` serves the stack of the environment's settings until it is told to end.
+`python -m infra.local.stack` serves the stack of the environment's settings until it is told to end; with
+`--from-package`, its functions are the artefacts of `make package`.
 """
 
 import asyncio
@@ -10,14 +11,16 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from almagest.database.sql_files import MigrationError
 from almagest.problems import Problem
 from almagest.settings import Settings
-from infra.local import ROOT
+from infra.local import ROOT, secrets
+from infra.local.artefacts import packaged
 from infra.local.emulator import Emulator, port_taken
+from infra.local.environment import HERE
 from infra.local.errors import StackError, disk_faults
 from infra.local.gateway import Gateway
 from infra.local.ports import is_free
@@ -29,8 +32,9 @@ from infra.local.state import Running, StateDirectory
 from infra.local.template import Function, TemplateError, read_template
 
 TEMPLATE = ROOT / "template.yaml"
-SECRET = "local"  # noqa: S105 - the name of a secret
+CHECKOUT = ROOT / "functions"
 WATCH_SECONDS = 1.0
+FROM_PACKAGE = "--from-package"
 _KEY_NOTE = "key"
 
 Report = Callable[[str], None]
@@ -177,9 +181,13 @@ class Stack:
         Directory, port, and the real project if there is one.
     report
         Receives a line for each step.
+    from_package
+        Whether the functions are the artefacts that `make package` made, which read their secrets as on AWS, and not
+        the code of the checkout.
     """
 
-    def __init__(self, settings: Settings, report: Report) -> None:
+    def __init__(self, settings: Settings, report: Report, *, from_package: bool = False) -> None:
+        self._from_package = from_package
         self.state = StateDirectory(settings.directory)
         self._settings = settings
         self._report = report
@@ -191,6 +199,7 @@ class Stack:
         """Start everything and say how to reach it."""
         self.state.clear()
         self.state.record()
+        runner = packaged() if self._from_package else HERE
         port = self._settings.port
         if not is_free(port):
             raise port_taken(port)
@@ -199,8 +208,11 @@ class Stack:
             self._project = LocalProject(self._settings, self.state, self._report)
             project = await self._project.start()
         self._report("Starting the functions …")
-        functions = _functions(project)
-        self._emulator = Emulator(functions, self.state.logs)
+        known = _secrets(project)
+        functions = _functions(project, self._settings)
+        if not self._from_package:
+            functions = {name: _in_checkout(function, known) for name, function in functions.items()}
+        self._emulator = Emulator(functions, self.state.logs, runner=runner, known_secrets=known)
         await self._emulator.start(port)
         self._scheduler = Scheduler(functions.values(), self._emulator.invoke_later)
         self._scheduler.start()
@@ -227,14 +239,27 @@ class Stack:
         self.state.clear()
 
 
-def _functions(project: Project) -> dict[str, Function]:
-    secrets = {
-        "supabase_secret_key": project.supabase_key,
-        "database_url": project.database_url,
-        "jwt_secret": project.jwt_secret,
+def _functions(project: Project, settings: Settings) -> dict[str, Function]:
+    parameters = {
+        "SupabaseUrl": project.supabase_url,
+        "SupabaseSecretArn": secrets.SUPABASE,
+        "DatabaseSecretArn": secrets.DATABASE,
+        "ModelThreads": str(settings.threads),
+        # What is reserved in an account is not this machine's number of processes.
+        **{f"{name}Concurrency": "-1" for name in ("Search", "Write", "Bootstrap", "Index")},
     }
-    parameters = {"SupabaseUrl": project.supabase_url, "SupabaseSecretArn": SECRET}
-    return read_template(TEMPLATE, parameters, {SECRET: secrets})
+    return read_template(TEMPLATE, parameters)
+
+
+def _secrets(project: Project) -> dict[str, dict[str, str]]:
+    return {
+        secrets.SUPABASE: {"supabase_secret_key": project.supabase_key, "jwt_secret": project.jwt_secret},
+        secrets.DATABASE: {"database_url": project.database_url},
+    }
+
+
+def _in_checkout(function: Function, known: secrets.Secrets) -> Function:
+    return replace(function, code=CHECKOUT, environment=secrets.in_variables(function, known))
 
 
 async def _step(work: Callable[[], T]) -> T:
@@ -244,7 +269,13 @@ async def _step(work: Callable[[], T]) -> T:
     return result
 
 
-def serve(settings: Settings, report: Report, then: Callable[[Running], None] = lambda _: None) -> None:
+def serve(
+    settings: Settings,
+    report: Report,
+    then: Callable[[Running], None] = lambda _: None,
+    *,
+    from_package: bool = False,
+) -> None:
     """Run a stack until SIGINT, SIGTERM or SIGHUP; whatever happens, nothing of it is left when this returns.
 
     Parameters
@@ -255,6 +286,8 @@ def serve(settings: Settings, report: Report, then: Callable[[Running], None] = 
         Receives a line for each step.
     then
         Called, in a thread, when the stack serves.
+    from_package
+        Whether the functions are those that `make package` made.
 
     Raises
     ------
@@ -266,7 +299,7 @@ def serve(settings: Settings, report: Report, then: Callable[[Running], None] = 
         try:
             state.make()
             with state.lock():
-                asyncio.run(_serve(Stack(settings, report), then))
+                asyncio.run(_serve(Stack(settings, report, from_package=from_package), then))
         except Problem as problem:
             raise StackError(problem.detail) from problem
         except (TemplateError, MigrationError) as error:
@@ -304,7 +337,7 @@ def main() -> int:
         sys.stderr.write(line + "\n")
 
     try:
-        serve(Settings(), report)
+        serve(Settings(), report, from_package=FROM_PACKAGE in sys.argv[1:])
     except StackError as error:
         report(str(error))
         return 1

@@ -16,17 +16,20 @@ import yaml
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 
-_SECTIONS = {"AWSTemplateFormatVersion", "Transform", "Description", "Parameters", "Globals", "Resources"}
+_SECTIONS = {
+    *("AWSTemplateFormatVersion", "Transform", "Description", "Parameters", "Conditions", "Globals", "Resources"),
+}
 _AWS_ONLY_SECTIONS = {"Outputs", "Metadata"}
-_AWS_ONLY_RESOURCES = {"AWS::Lambda::Permission", "AWS::Logs::LogGroup"}
-_PARAMETER = {"Type", "Default", "Description", "NoEcho", "AllowedPattern"}
+_AWS_ONLY_RESOURCES = {"AWS::Lambda::Permission", "AWS::Logs::LogGroup", "AWS::IAM::Role", "AWS::SQS::Queue"}
+_PARAMETER = {"Type", "Default", "Description", "NoEcho", "AllowedPattern", "AllowedValues", "MinValue", "MaxValue"}
 _FUNCTION = {
     *("CodeUri", "Handler", "Runtime", "Architectures", "MemorySize", "Timeout", "Environment"),
     *("ReservedConcurrentExecutions", "FunctionUrlConfig", "Events"),
 }
-_AWS_ONLY_FUNCTION = {"Policies", "Tags", "Description", "LoggingConfig", "Tracing"}
+_AWS_ONLY_FUNCTION = {"Policies", "Role", "Tags", "Description", "LoggingConfig", "Tracing", "EventInvokeConfig"}
 _SCHEDULE = {"ScheduleExpression", "Input", "State"}
-_AWS_ONLY_SCHEDULE = {"Description", "Name", "RetryPolicy", "FlexibleTimeWindow"}
+_AWS_ONLY_SCHEDULE = {"Description", "Name", "RoleArn", "RetryPolicy", "DeadLetterConfig", "FlexibleTimeWindow"}
+_CORS = {"AllowOrigins", "AllowMethods", "AllowHeaders", "ExposeHeaders", "MaxAge"}
 _PSEUDO = {
     "AWS::Region": REGION,
     "AWS::AccountId": ACCOUNT,
@@ -53,8 +56,22 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Cors:
+    """What a function URL lets pages of other origins do; header names in lower case, `max_age` in seconds."""
+
+    origins: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
+    max_age: int = 0
+
+
+@dataclass(frozen=True)
 class Function:
-    """One function of the template; `timeout` in seconds, `memory` in MB, `concurrency` None when none is reserved."""
+    """One function of the template; `timeout` in seconds, `memory` in MB, `concurrency` None when none is reserved.
+
+    `cors` is None where the URL, if there is one, answers no other origin.
+    """
 
     name: str
     handler: str
@@ -64,6 +81,7 @@ class Function:
     concurrency: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
     has_url: bool = False
+    cors: Cors | None = None
     schedules: tuple[Schedule, ...] = ()
 
     @property
@@ -82,9 +100,7 @@ def local_name(logical_id: str) -> str:
     return logical_id.removesuffix("Function").lower()
 
 
-def read_template(
-    path: Path, parameters: Mapping[str, str], secrets: Mapping[str, Mapping[str, str]] | None = None
-) -> dict[str, Function]:
+def read_template(path: Path, parameters: Mapping[str, str]) -> dict[str, Function]:
     """Read the functions of a SAM template, by name.
 
     Parameters
@@ -92,10 +108,7 @@ def read_template(
     path
         The template; code locations are relative to it.
     parameters
-        Values of its parameters; those with a default may be left out.
-    secrets
-        What a `{{resolve:secretsmanager:ARN:SecretString:key}}` finds: ARN -> key -> value.
-
+        Values of its parameters; those with a default may be left out. A list is one text with commas.
     Raises
     ------
     TemplateError
@@ -104,7 +117,8 @@ def read_template(
     document = _load(path)
     _check(document, _SECTIONS | _AWS_ONLY_SECTIONS, "the template")
     resources: dict[str, Any] = document.get("Resources") or {}
-    resolver = _Resolver(_parameters(document.get("Parameters") or {}, parameters), resources, secrets or {})
+    values = _parameters(document.get("Parameters") or {}, parameters)
+    resolver = _Resolver(values, resources, document.get("Conditions") or {})
     defaults = document.get("Globals") or {}
     _check(defaults, {"Function"}, "Globals")
     functions = {}
@@ -126,14 +140,17 @@ class _Loader(yaml.SafeLoader):
 
 
 def _short_form(name: str) -> Any:
-    def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> dict[str, str]:
+    def construct(loader: yaml.SafeLoader, node: yaml.Node) -> dict[str, Any]:
+        if isinstance(node, yaml.SequenceNode):
+            return {name: loader.construct_sequence(node, deep=True)}
+        assert isinstance(node, yaml.ScalarNode)  # noqa: S101 - no short form is written over a map
         return {name: loader.construct_scalar(node)}
 
     return construct
 
 
-for _tag, _name in {"!Ref": "Ref", "!Sub": "Fn::Sub", "!GetAtt": "Fn::GetAtt"}.items():
-    _Loader.add_constructor(_tag, _short_form(_name))
+for _name in ("Ref", "Fn::Sub", "Fn::GetAtt", "Fn::If", "Fn::Equals", "Fn::Not"):
+    _Loader.add_constructor("!" + _name.removeprefix("Fn::"), _short_form(_name))
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -150,20 +167,48 @@ def _load(path: Path) -> dict[str, Any]:
 class _Resolver:
     parameters: Mapping[str, str]
     resources: Mapping[str, Any]
-    secrets: Mapping[str, Mapping[str, str]]
+    conditions: Mapping[str, Any]
+
+    def chosen(self, value: Any, where: str) -> Any:
+        """Return what an `!If` chooses, any other value as it is, and None for no value at all."""
+        if isinstance(value, dict) and list(value) == ["Fn::If"]:
+            condition, *alternatives = value["Fn::If"]
+            value = self.chosen(alternatives[0 if self._holds(condition, where) else 1], where)
+        return None if value == {"Ref": "AWS::NoValue"} else value
+
+    def texts(self, value: Any, where: str) -> tuple[str, ...]:
+        """Return a list of texts, also one that a parameter gives."""
+        if isinstance(value, list):
+            return tuple(self.text(each, where) for each in value)
+        return tuple(part.strip() for part in self.text(value, where).split(","))
+
+    def _holds(self, name: str, where: str) -> bool:
+        if name not in self.conditions:
+            raise TemplateError(f"{where} depends on {name}, which the local stack does not know.")
+        return self._true(self.conditions[name], f"Condition {name}")
+
+    def _true(self, value: Any, where: str) -> bool:
+        if isinstance(value, dict) and list(value) == ["Fn::Not"]:
+            return not self._true(value["Fn::Not"][0], where)
+        if isinstance(value, dict) and list(value) == ["Fn::Equals"]:
+            one, other = (self.text(side, where) for side in value["Fn::Equals"])
+            return one == other
+        raise TemplateError(f"{where} has a form that the local stack does not know.")
 
     def text(self, value: Any, where: str) -> str:
         """Return a property as the text that it will have on AWS."""
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, str | int | float):
-            return self._dynamic(str(value), where)
+            if "{{resolve:" in str(value):
+                raise TemplateError(f"{where} has a dynamic reference, which the local stack does not know.")
+            return str(value)
         if isinstance(value, dict) and len(value) == 1:
             (name, argument), *_ = value.items()
             if name == "Ref":
                 return self._ref(argument, where)
             if name == "Fn::Sub" and isinstance(argument, str):
-                return self._dynamic(re.sub(r"\$\{([^}]+)\}", lambda m: self._substitute(m[1], where), argument), where)
+                return self.text(re.sub(r"\$\{([^}]+)\}", lambda m: self._substitute(m[1], where), argument), where)
             if name == "Fn::GetAtt" and isinstance(argument, str):
                 return self._attribute(argument, where)
             raise TemplateError(f"{where} uses {name}, which the local stack does not know in this form.")
@@ -192,20 +237,6 @@ class _Resolver:
     def _is_function(self, name: str) -> bool:
         return bool(self.resources.get(name, {}).get("Type") == "AWS::Serverless::Function")
 
-    def _dynamic(self, text: str, where: str) -> str:
-        return re.sub(r"\{\{resolve:(.*?)\}\}", lambda match: self._secret(match[1], where), text)
-
-    def _secret(self, reference: str, where: str) -> str:
-        found = re.fullmatch(r"secretsmanager:(?P<arn>.+):SecretString:(?P<key>\w+)", reference)
-        if found is None:
-            raise TemplateError(f"{where} resolves {reference}, which the local stack does not know.")
-        try:
-            return self.secrets[found["arn"]][found["key"]]
-        except KeyError:
-            raise TemplateError(
-                f"{where} needs {found['key']} of the secret {found['arn']}, which is not there."
-            ) from None
-
 
 def _parameters(declared: dict[str, Any], given: Mapping[str, str]) -> dict[str, str]:
     if unknown := set(given) - set(declared):
@@ -213,18 +244,33 @@ def _parameters(declared: dict[str, Any], given: Mapping[str, str]) -> dict[str,
     values = {}
     for name, parameter in declared.items():
         _check(parameter, _PARAMETER, f"Parameter {name}")
-        if parameter.get("Type") not in ("String", "Number"):
+        if parameter.get("Type") not in ("String", "Number", "CommaDelimitedList"):
             raise TemplateError(
                 f"Parameter {name} is of type {parameter.get('Type')}, which the local stack does not know."
             )
         value = given.get(name, parameter.get("Default"))
         if value is None:
             raise TemplateError(f"Parameter {name} has neither a value nor a default.")
-        pattern = parameter.get("AllowedPattern")
-        if pattern and not re.fullmatch(pattern, str(value)):
-            raise TemplateError(f"Parameter {name} does not match {pattern}.")
+        _check_value(name, parameter, str(value))
         values[name] = str(value)
     return values
+
+
+def _check_value(name: str, parameter: dict[str, Any], value: str) -> None:
+    pattern = parameter.get("AllowedPattern")
+    if pattern and not re.fullmatch(pattern, value):
+        raise TemplateError(f"Parameter {name} does not match {pattern}.")
+    allowed = [str(each) for each in parameter.get("AllowedValues") or [value]]
+    if value not in allowed:
+        raise TemplateError(f"Parameter {name} is none of {', '.join(allowed)}.")
+    if parameter["Type"] == "Number":
+        try:
+            number = float(value)
+        except ValueError:
+            raise TemplateError(f"Parameter {name} is no number.") from None
+        least, most = parameter.get("MinValue", number), parameter.get("MaxValue", number)
+        if not least <= number <= most:
+            raise TemplateError(f"Parameter {name} is not within {least} and {most}.")
 
 
 def _function(logical_id: str, properties: dict[str, Any], resolver: _Resolver, base: Path) -> Function:
@@ -236,7 +282,8 @@ def _function(logical_id: str, properties: dict[str, Any], resolver: _Resolver, 
         return resolver.text(properties[name], f"{logical_id}.{name}")
 
     def number(name: str, default: int | None) -> Any:
-        return int(text(name)) if name in properties else default
+        value = resolver.chosen(properties.get(name), f"{logical_id}.{name}")
+        return default if value is None else int(resolver.text(value, f"{logical_id}.{name}"))
 
     if not text("Runtime").startswith("python3."):
         raise TemplateError(f"{logical_id} runs on {text('Runtime')}; the local stack knows Python only.")
@@ -254,6 +301,7 @@ def _function(logical_id: str, properties: dict[str, Any], resolver: _Resolver, 
             for name, value in (environment.get("Variables") or {}).items()
         },
         has_url=_has_url(logical_id, properties.get("FunctionUrlConfig")),
+        cors=_cors(logical_id, properties.get("FunctionUrlConfig"), resolver),
         schedules=tuple(
             schedule
             for name, event in (properties.get("Events") or {}).items()
@@ -265,11 +313,30 @@ def _function(logical_id: str, properties: dict[str, Any], resolver: _Resolver, 
 def _has_url(logical_id: str, config: dict[str, Any] | None) -> bool:
     if config is None:
         return False
-    _check(config, {"AuthType", "InvokeMode"}, f"{logical_id}.FunctionUrlConfig")
+    _check(config, {"AuthType", "InvokeMode", "Cors"}, f"{logical_id}.FunctionUrlConfig")
     for name, known in {"AuthType": "NONE", "InvokeMode": "BUFFERED"}.items():
         if config.get(name, known) != known:
             raise TemplateError(f"{logical_id} has {name} {config[name]}; the local stack knows {known} only.")
     return True
+
+
+def _cors(logical_id: str, config: dict[str, Any] | None, resolver: _Resolver) -> Cors | None:
+    found = (config or {}).get("Cors")
+    if found is None:
+        return None
+    where = f"{logical_id}.Cors"
+    _check(found, _CORS, where)
+
+    def texts(name: str) -> tuple[str, ...]:
+        return resolver.texts(found[name], where) if name in found else ()
+
+    return Cors(
+        origins=texts("AllowOrigins"),
+        methods=tuple(method.upper() for method in texts("AllowMethods")),
+        headers=tuple(name.lower() for name in texts("AllowHeaders")),
+        exposed=tuple(name.lower() for name in texts("ExposeHeaders")),
+        max_age=int(resolver.text(found.get("MaxAge", 0), where)),
+    )
 
 
 def _schedule(where: str, name: str, event: dict[str, Any], resolver: _Resolver) -> Schedule | None:
@@ -290,14 +357,18 @@ def _schedule(where: str, name: str, event: dict[str, Any], resolver: _Resolver)
 
 
 def _merge(defaults: Any, own: Any) -> Any:
-    """Merge as SAM does: maps key by key, lists joined, anything else the function's own."""
-    if isinstance(defaults, dict) and isinstance(own, dict):
+    """Merge as SAM does: maps key by key, lists joined, anything else (a reference is one value) the function's own."""
+    if isinstance(defaults, dict) and isinstance(own, dict) and not _is_reference(own):
         return defaults | {
             key: _merge(defaults[key], value) if key in defaults else value for key, value in own.items()
         }
     if isinstance(defaults, list) and isinstance(own, list):
         return defaults + own
     return own
+
+
+def _is_reference(value: dict[str, Any]) -> bool:
+    return len(value) == 1 and next(iter(value)).startswith(("Ref", "Fn::"))
 
 
 def _check(found: Mapping[str, Any], known: set[str], where: str) -> None:

@@ -96,7 +96,7 @@ $$;
 --   idfs, documents  of up to 16 terms, rarest first
 --   size             chunks of the partition
 --   leads            how many terms may be the rarest of a row
---   rows             about how many rows at the most; more where fewer than 500 would be left
+--   rows             about how many rows at the most; more where fewer than 1,000 would be left
 --   least_idf        the sum; the next below it is the most that the others can have
 --   expected         how many there will be
 -- A set of terms lets rows through from its sum on, down to the sum without its most frequent term, where the rest lets
@@ -140,7 +140,7 @@ language sql immutable parallel safe as $$
             lead(v.idf) over (order by v.idf desc) as next_idf
         from levels as v
     ) as l
-    where l.expected <= rows or l.before < 500
+    where l.expected <= rows or l.before < 1000
     order by l.idf
     limit 1
 $$;
@@ -179,7 +179,7 @@ $$;
 --           infinity where rows are cut off
 -- A row is read where its terms are rare enough together: where the idf of its three rarest, among the 16 rarest of the
 -- query, adds up to a threshold. So of common words only rows are read that hold several. The word index walks through
--- the rows of each term that may be the rarest of a row, 50,000 of them at the most.
+-- the rows of each term that may be the rarest of a row: a tenth of what the caller may search at the most, or 50,000.
 create or replace function engine.rows_to_read(
     org uuid, q engine.query_terms, rows float8, again boolean, out query text, out bound float8
 )
@@ -205,7 +205,7 @@ begin
                 select sum(d) over (order by place) as walked
                 from unnest((q).documents[:chosen]) with ordinality as t (d, place)
             ) as w
-            where w.walked <= greatest(50000, rows)
+            where w.walked <= greatest(50000, rows, (q).size / 10)
         ));
         needed := engine.idf_to_reach(idfs[:chosen], (q).documents[:chosen], (q).size, leads, rows);
         alone := (select count(*) from unnest(idfs[:leads]) as idf where idf >= needed.least_idf);
@@ -348,7 +348,7 @@ language plpgsql stable as $$
 declare
     rows float8 := case
         when (knobs ->> 'exhaustive')::boolean then 'infinity'
-        else 3000 * least(5, greatest(1, (q).size / nullif(cardinality(within), 0)))
+        else (3000 + (q).size / 1000) * least(5, greatest(1, (q).size / nullif(cardinality(within), 0)))
     end;
     again boolean;
     source record;

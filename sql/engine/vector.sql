@@ -52,13 +52,6 @@ $$;
 create or replace function engine.few_chunks()
 returns int language sql immutable parallel safe as $$ select 25000 $$;
 
--- How many neighbours the index scan keeps in view (hnsw.ef_search): the more chunks there are, the wider it has to
--- look for the same share of what an exact scan finds. `python -m tests.bench growth` measures that share.
-create or replace function engine.search_width(size float8)
-returns int language sql immutable parallel safe as $$
-    select least(1000, 400 * greatest(1, cbrt(coalesce(size, 0) / 100000)))::int
-$$;
-
 -- The nearest chunks that the caller may see, as distances of cosine.
 --   within  only these chunks, or null for all
 --   few     whether they are compared one by one, which misses nothing; otherwise the index scan goes on until enough

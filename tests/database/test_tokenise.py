@@ -795,7 +795,7 @@ def test_what_pruning_proves_is_what_reading_all_finds(server: Server, org: Org,
 
 def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server: Server, org: Org) -> None:
     """No more than that: a higher one would prove less."""
-    sizes = {"alpha": 5, "beta": 40, "gamma": 45, "delta": 50}
+    sizes = {"alpha": 2, "beta": 20, "gamma": 22, "delta": 50}
     write(
         server,
         org.owner,
@@ -814,27 +814,27 @@ def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server:
         return [each.replace("''", "'") for each in found]
 
     # There is room for all of them.
-    found, bound = conditions(100, 14_000)
+    found, bound = conditions(1000, 94_000)
     assert (plain(found), bound) == ([" | ".join(word[name] for name in terms)], None)
     # For three of them: the most frequent alone is left out.
-    found, bound = conditions(100, 9000)
+    found, bound = conditions(1000, 50_000)
     assert plain(found) == [" | ".join(word[name] for name in ("alpha", "beta", "gamma"))]
     assert bound == pytest.approx(most["delta"])
     # For the rarest, and for the two that are rarest together of the others.
-    found, bound = conditions(100, 4500)
+    found, bound = conditions(1000, 20_000)
     assert plain(found) == [word["alpha"], f"{word['beta']} & ({word['gamma']})"]
     assert bound == pytest.approx(most["beta"] + most["delta"])
     # For the second time, since that did not fill the answer: with rows of the next one.
-    again, bound = conditions(100, 4500, again=True)
+    again, bound = conditions(1000, 20_000, again=True)
     assert plain(again) == [*plain(found), word["beta"]]
     assert bound == pytest.approx(most["beta"] + most["delta"])
     # For the rarest: proved against all of the others together.
-    found, bound = conditions(100, 4000)
+    found, bound = conditions(1000, 10_000)
     assert plain(found) == [word["alpha"]]
     assert bound == pytest.approx(most["beta"] + most["gamma"] + most["delta"])
-    # Not even for that: some rows of those that hold the three rarest.
-    found, bound = conditions(100, 1)
-    assert plain(found) == [f"{word['alpha']} & ({word['beta']} & ({word['gamma']}))"]
+    # Not even for that: some rows of those that hold the rarest and two of the others.
+    found, bound = conditions(1000, 1)
+    assert plain(found) == [f"{word['alpha']} & ({word['beta']} & ({word['gamma']} | {word['delta']}))"]
     assert bound == math.inf
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import boto3
 import httpx
 import psutil
 import pytest
@@ -31,7 +32,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def emulator(run_async: Run, logs: Path) -> Iterator[Emulator]:
     os.environ["UNRELATED_TOKEN"] = "a secret of the parent's"
-    emulator = Emulator(read_template(TEMPLATE, {}), logs, retry_delays=(0.01,))
+    functions = read_template(TEMPLATE, {})
+    emulator = Emulator(functions, logs, retry_delays=(0.01,), known_secrets={"arn:one": {"key": "value"}})
     run_async(emulator.start())
     yield emulator
     workers = [child for child in psutil.Process().children() if "awslambdaric" in child.cmdline()]
@@ -166,6 +168,32 @@ def test_functions_invoke_each_other_through_boto3(client: httpx.Client) -> None
     answer = client.get("/relay").json()
     assert answer["accepted"] == 202
     assert json.loads(answer["payload"]) == {"from": "relay"}
+
+
+def test_secrets_are_read_through_boto3(emulator: Emulator) -> None:
+    client = boto3.client(
+        "secretsmanager",
+        endpoint_url=emulator.url,
+        region_name="us-east-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+    )
+    assert json.loads(client.get_secret_value(SecretId="arn:one")["SecretString"]) == {"key": "value"}
+    with pytest.raises(client.exceptions.ResourceNotFoundException):
+        client.get_secret_value(SecretId="arn:two")
+
+
+def test_the_url_answers_browsers_and_the_function_does_not(client: httpx.Client) -> None:
+    """R7"""
+    page = {"origin": "https://page.example"}
+    asked = client.options("/echo", headers=page | {"access-control-request-method": "GET"})
+    assert (asked.status_code, asked.content) == (200, b"")
+    assert asked.headers["access-control-allow-methods"] == "GET"
+    for answer in (asked, client.get("/echo", headers=page)):
+        assert answer.headers.get_list("access-control-allow-origin") == ["https://page.example"]
+    stranger = client.get("/echo", headers={"origin": "https://other.example"})
+    assert "access-control-allow-origin" not in stranger.headers
+    assert "access-control-allow-origin" not in client.get("/big?size=1", headers=page).headers
 
 
 def test_the_invoke_api(emulator: Emulator) -> None:

@@ -25,7 +25,7 @@ def test_request_functions_import_nothing_heavy(function: str) -> None:
 
 
 def test_import_opens_nothing() -> None:
-    run("import almagest.handlers.search, almagest.runtime as r; assert r.container.cache_info().misses == 0")
+    run("import almagest.handlers.search, almagest.runtime as r; assert r._container.cache_info().misses == 0")
 
 
 def test_import_stays_within_its_budget() -> None:

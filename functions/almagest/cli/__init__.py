@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from almagest import __version__
-from almagest.cli import admin, items, migrate, output, profiles, retention, stack, transfer
+from almagest.cli import admin, configure, items, migrate, output, profiles, retention, stack, transfer
 from almagest.cli.options import examples
 from almagest.problems import Problem
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 items.register(app)
 migrate.register(app)
 transfer.register(app)
+configure.register(app)
 for _name, _group in {
     "stack": stack.app,
     "org": admin.orgs,

@@ -3,7 +3,9 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from almagest.cli import output
 from almagest.cli.context import read_environment
@@ -24,29 +26,40 @@ DOCUMENTS_NOTE = "documents"
 VECTORS_SECONDS = 90.0
 POLL_SECONDS = 0.5
 
+FromPackage = Annotated[
+    bool, typer.Option("--from-package", help="Run the artefacts of `make package` instead of this checkout's code.")
+]
+
 app = group("The local stack: Postgres, PostgREST, gateway, functions and schedules on this machine.")
 
 
 @app.command(epilog=examples("almagest stack up", "ALMAGEST_DIR=/tmp/other ALMAGEST_PORT=8788 almagest stack up"))
-def up() -> None:
+def up(from_package: FromPackage = False) -> None:
     """Start the stack, ask it one question, and serve until Ctrl-C."""
     with _faults_told():
         from infra.local.stack import real_project, serve
 
         settings = read_environment()
         is_local = real_project(settings) is None
-        serve(settings, output.print_message, lambda running: _welcome(settings, running, is_local=is_local))
+        serve(
+            settings,
+            output.print_message,
+            lambda running: _welcome(settings, running, is_local=is_local),
+            from_package=from_package,
+        )
 
 
-@app.command(epilog=examples("almagest stack start", "almagest stack start --json"))
-def start(as_json: Json = False) -> None:
+@app.command(epilog=examples("almagest stack start", "almagest stack start --from-package --json"))
+def start(as_json: Json = False, from_package: FromPackage = False) -> None:
     """Start the stack in the background, and return when it serves."""
     with _faults_told():
         from infra.local.control import start_detached
+        from infra.local.stack import FROM_PACKAGE
         from infra.local.state import StateDirectory
 
         settings = read_environment()
-        running = StateDirectory(settings.directory).running() or start_detached(settings)
+        options = [FROM_PACKAGE] if from_package else []
+        running = StateDirectory(settings.directory).running() or start_detached(settings, *options)
         _print_status(settings, running, as_json=as_json)
 
 

@@ -1,0 +1,100 @@
+"""What lies in Secrets Manager, read by reference and again after a while, so that a rotation needs no deploy."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from almagest.problems import Problem
+from almagest.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# A secret's keys -> the settings that they are.
+FIELDS = {"supabase_secret_key": "supabase_key", "jwt_secret": "jwt_secret", "database_url": "database_url"}
+# After a failure a container goes on with what it knows, and asks again only after this time.
+RETRY_SECONDS = 15.0
+
+Read = Callable[[str], dict[str, Any]]
+
+
+class Secrets:
+    """Completes settings by the secrets that they refer to.
+
+    Parameters
+    ----------
+    arns
+        Of the secrets, each a JSON object of some of `FIELDS`; what is empty in one is as if it were not there.
+    seconds
+        How long what was read is taken for true.
+    read
+        ARN -> the object, itself remembering it for `seconds`; Powertools Parameters unless something else is given.
+    clock
+        Monotonic seconds.
+
+    Raises
+    ------
+    Problem
+        From `complete`: 503 `secrets_unavailable` when nothing could be read yet, `misconfigured` when it is no secret
+        of this kind.
+    """
+
+    def __init__(
+        self,
+        arns: Sequence[str],
+        seconds: int,
+        read: Read | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._arns = arns
+        self._read = read or _reader(seconds)
+        self._clock = clock
+        self._found: dict[str, str] | None = None
+        self._completed: Settings | None = None
+        self._failed_at = float("-inf")
+
+    def complete(self, settings: Settings) -> Settings:
+        """The settings with their secrets; the same object as long as no secret has changed."""
+        if self._completed is not None and self._clock() - self._failed_at < RETRY_SECONDS:
+            return self._completed
+        try:
+            found = self._fields()
+            if self._completed is None or found != self._found:
+                self._completed = Settings.model_validate({**settings.model_dump(), **found})
+                self._found = found
+        except Exception as error:
+            # Its text may hold parts of the secret, and of what surrounds it.
+            logger.error("secrets not read", extra={"error": type(error).__name__})
+            self._failed_at = self._clock()
+            if self._completed is None:
+                raise _problem(error) from None
+        return self._completed
+
+    def _fields(self) -> dict[str, str]:
+        found = {key: value for arn in self._arns for key, value in self._read(arn).items() if value}
+        return {FIELDS[key]: str(value) for key, value in found.items() if key in FIELDS}
+
+
+def _problem(error: Exception) -> Problem:
+    if isinstance(error, ValidationError | AttributeError):
+        return Problem(503, "misconfigured", "The function does not know its database.", retry_after=60)
+    detail = "The function cannot read its secrets now."
+    return Problem(503, "secrets_unavailable", detail, retry_after=int(RETRY_SECONDS))
+
+
+def _reader(seconds: int) -> Read:
+    # Brings boto3 with it, so only where there are secrets to read.
+    from aws_lambda_powertools.utilities.parameters import SecretsProvider
+    from botocore.config import Config
+
+    config = Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 2})
+    provider = SecretsProvider(boto_config=config)
+
+    def read(arn: str) -> dict[str, Any]:
+        value: Any = provider.get(arn, max_age=seconds, transform="json")
+        found: dict[str, Any] = value
+        return found
+
+    return read

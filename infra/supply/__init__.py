@@ -1,0 +1,1 @@
+"""Where the parts come from: their licences, a bill of materials, and what is known against them."""
