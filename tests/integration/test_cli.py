@@ -294,6 +294,20 @@ def test_an_org_is_exported_erased_and_imported(
     assert not list(tmp_path.glob("none*"))
 
 
+def test_an_operators_command_says_what_it_lacks(
+    run: Run, org: str, cluster: Postgres, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for url, code in (
+        (cluster.url(), "schema_mismatch"),  # a database that nothing was migrated in
+        ("postgresql://nobody@127.0.0.1:1/none", "database_unavailable"),
+        ("postgresql:nonsense=1", "misconfigured"),
+    ):
+        monkeypatch.setenv("DATABASE_URL", url)
+        assert code in _failing(capsys, "export", "--org", org), url
+        assert code in run("retention", "status", status=1), url
+
+
 def test_retention_is_said_and_done(run: Run, org: str, project: Supabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", project.database_url)
     assert run("retention", "set", "--org", org, "--trace-days", "30")["trace_days"] == 30

@@ -112,7 +112,8 @@ def open_session(*, autocommit: bool = False) -> Iterator["psycopg.Connection"]:
     Raises
     ------
     Problem
-        `no_stack` when no database is known, `database_unavailable` when it does not answer.
+        `no_stack` when no database is known, `database_unavailable` when it does not answer, `schema_mismatch` when it
+        was not migrated, `forbidden` when the role may not do this.
     """
     settings = read_settings()
     if not settings.database_url:
@@ -124,6 +125,11 @@ def open_session(*, autocommit: bool = False) -> Iterator["psycopg.Connection"]:
     try:
         with connect(settings, autocommit=autocommit) as connection:
             yield connection
+    except psycopg.errors.InsufficientPrivilege as error:
+        detail = "This role may not do it, or is shown some of the rows only: use the URL of the role that migrates."
+        raise Problem(403, "forbidden", detail) from error
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName) as error:
+        raise Problem(503, "schema_mismatch", "This database lacks something: run `almagest migrate`.") from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         detail = f"The database does not answer ({type(error).__name__}): is DATABASE_URL right, and the database up?"
         raise Problem(503, "database_unavailable", detail) from error
