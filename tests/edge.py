@@ -12,6 +12,7 @@ from almagest.edge.app import App
 from almagest.models.caller import Caller
 from almagest.problems import Problem
 from almagest.runtime import Runtime
+from almagest.schema import SCHEMA
 from almagest.settings import Settings
 
 KEY = "alm_" + "k" * 43
@@ -30,6 +31,7 @@ class FakeRpc:
 
     def __post_init__(self) -> None:
         self.answers.setdefault("authenticate", authenticate)
+        self.answers.setdefault("get_schema", lambda _: {"version": SCHEMA, "serves_since": SCHEMA})
 
     def call(self, name: str, caller: Caller | None, request: dict[str, Any], *, retry: bool) -> dict[str, Any]:
         self.asked.append((name, caller, request))

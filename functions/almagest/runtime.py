@@ -57,6 +57,7 @@ class Runtime:
         self.callers: TtlCache[str, Admission] = TtlCache(settings.caller_cache_seconds, clock=Clock())
         self.usage: TtlCache[str, Usage] = TtlCache(USAGE_SECONDS, size=10_000, clock=Clock())
         self.rate_limit = RateLimit(settings.rate_limit)
+        self.fits_schema = False
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Runtime":

@@ -1,4 +1,4 @@
-"""The benchmarks: ``python -m tests.bench [locomo|quality|speed|growth|writes|indexes|all]``, or ``make bench``."""
+"""The benchmarks: ``python -m tests.bench [PART]``, or ``make bench`` for all of them."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +19,9 @@ class Part(StrEnum):
     GROWTH = "growth"
     WRITES = "writes"
     INDEXES = "indexes"
+    CAPACITY = "capacity"
+    COLDSTART = "coldstart"
+    COST = "cost"
     ALL = "all"
 
 
@@ -29,7 +32,8 @@ def main(
 ) -> None:
     """Measure, print tables, and leave the figures as JSON."""
     console = Console()
-    if sentence := missing():
+    # Cold starts and costs need none of the collections.
+    if part not in (Part.COLDSTART, Part.COST) and (sentence := missing()):
         console.print(sentence)
         return
     if part in (Part.LOCOMO, Part.ALL):
@@ -56,6 +60,18 @@ def main(
         from tests.bench import indexes
 
         indexes.run(console, json, scale)
+    if part in (Part.CAPACITY, Part.ALL):
+        from tests.bench import capacity
+
+        capacity.run(console, json, scale)
+    if part in (Part.COLDSTART, Part.ALL):
+        from tests.bench import coldstart
+
+        coldstart.run(console, json)
+    if part in (Part.COST, Part.ALL):
+        from tests.bench import cost
+
+        cost.run(console, json)
 
 
 if __name__ == "__main__":

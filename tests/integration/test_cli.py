@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from almagest.cli import main
@@ -305,3 +306,75 @@ def test_searching_on(run: Run, org: str, capsys: pytest.CaptureFixture[str]) ->
     assert "turn 4" in _lines(capsys, "get", items[2], "--neighbours")
     assert [chunk["position"] for chunk in run("get", items[2], "--around", "0")["chunks"]] == [0]
     run("get", items[2], "--around", "0", "--neighbours", status=2)
+
+
+def test_an_org_is_exported_erased_and_imported(
+    run: Run, org: str, project: Supabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("DATABASE_URL", project.database_url)
+    written = run("remember", "Otters hold hands while they sleep.", "--tag", "animals")
+    run("remember", "Ann prefers short notes.", "--private")
+    file, own = tmp_path / "org.jsonl", tmp_path / "ann.jsonl"
+
+    assert _lines(capsys, "export", "--org", org, "-o", str(file)) == ""
+    assert _lines(capsys, "export", "--org", org, "--user", "ann@acme.example", "-o", str(own)) == ""
+    assert file.stat().st_mode & 0o077 == 0
+    assert "Otters" in file.read_text()
+    assert "Otters" not in own.read_text()
+    assert "Ann prefers" in own.read_text()
+    assert _lines(capsys, "export", "--org", org) == file.read_text()
+
+    assert "org_exists" in run("import", str(file), status=1)
+    with psycopg.connect(project.database_url) as connection:
+        connection.execute("delete from almagest.orgs where slug = %s", (org,))
+        connection.execute("delete from almagest.audit_log")
+    counts = run("import", str(file))
+    assert (counts["items"], counts["chunks"], counts["members"]) == (2, 2, 1)
+    key = run("keys", "create", "--org", org, "--name", "laptop", "--member", "ann@acme.example")
+    monkeypatch.setenv("ALMAGEST_KEY", key["secret"])
+    [found] = run("search", "otters")["results"]
+    assert found["id"] == written["id"]
+
+    own.write_text(own.read_text().replace('"priority"', '"prio"', 1))
+    wrong = run("import", str(own), "--org", org, status=1)
+    assert re.search(r"invalid_line\): Line 2: items have no 'prio'", wrong), wrong
+    assert "not_read" in run("import", str(tmp_path / "nothing"), status=1)
+    assert "unknown_org" in _failing(capsys, "export", "--org", "nobody", "-o", str(tmp_path / "none"))
+    assert not list(tmp_path.glob("none*"))
+
+
+def test_an_operators_command_says_what_it_lacks(
+    run: Run, org: str, cluster: Postgres, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for url, code in (
+        (cluster.url(), "schema_mismatch"),  # a database that nothing was migrated in
+        ("postgresql://nobody@127.0.0.1:1/none", "database_unavailable"),
+        ("postgresql:nonsense=1", "misconfigured"),
+    ):
+        monkeypatch.setenv("DATABASE_URL", url)
+        assert code in _failing(capsys, "export", "--org", org), url
+        assert code in run("retention", "status", status=1), url
+
+
+def test_retention_is_said_and_done(run: Run, org: str, project: Supabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", project.database_url)
+    assert run("retention", "set", "--org", org, "--trace-days", "30")["trace_days"] == 30
+    status = run("retention", "status")
+    assert {"org": None, "trace_days": 90, "idempotency_days": 7} in status["settings"]
+    assert any(each["org"] == org for each in status["settings"])
+    assert len(status["due"]) >= 2
+    assert run("retention", "run")["added"] >= 2
+    assert run("retention", "status")["due"] == []
+    run("retention", "set", "--org", org, "--reset")
+    assert [each["org"] for each in run("retention", "status")["settings"]] == [None]
+    assert "unknown_org" in run("retention", "set", "--org", "nobody", "--trace-days", "3", status=1)
+    assert "invalid_request" in run("retention", "set", "--org", org, status=1)
+
+
+def _failing(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 1
+    return capsys.readouterr().err

@@ -31,3 +31,26 @@ def test_import_opens_nothing() -> None:
 def test_import_stays_within_its_budget() -> None:
     seconds = float(run("import time, almagest.handlers.search; print(time.process_time())"))
     assert seconds < CPU_SECONDS
+
+
+WITH_MODEL = """
+import time
+import almagest.handlers.search
+from almagest.embedding.embedder import Embedder
+from almagest.settings import Settings
+settings = Settings()
+Embedder(settings.model_path, settings.model_name, settings.threads).embed_query("ready")
+print(time.process_time())
+"""
+
+
+def test_import_and_model_stay_within_their_budget() -> None:
+    """The design's number, 1.5 s on 2 cores, of processor time: what else the machine does is not counted.
+
+    The best of a few, since a processor that is shared works with a cold cache; `python -m tests.bench coldstart` has
+    the stages.
+    """
+    seconds = []
+    while len(seconds) < 4 and min(seconds, default=CPU_SECONDS) >= CPU_SECONDS:
+        seconds.append(float(run(WITH_MODEL)))
+    assert min(seconds) < CPU_SECONDS, seconds

@@ -275,7 +275,7 @@ class TestErrors:
             ("PGRST002", 503, (503, "database_unavailable", 5)),
             ("PGRST003", 504, (503, "database_unavailable", 5)),
             ("PGRST106", 406, (503, "misconfigured", 5)),
-            ("PGRST202", 404, (503, "misconfigured", 5)),
+            ("PGRST202", 404, (503, "schema_mismatch", 5)),
             ("PGRST301", 401, (503, "misconfigured", 5)),
         ],
     )

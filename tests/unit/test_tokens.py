@@ -327,7 +327,7 @@ class TestCaller:
         rpc = FakeRpc()
         headers = {"x-almagest-org": org or " "}
         assert self.status(monkeypatch, verifier, rpc, headers) == 401
-        assert rpc.asked == []
+        assert rpc.requests("authenticate") == []
 
     def test_remembered_is_of_the_same_org(self, monkeypatch: pytest.MonkeyPatch, verifier: TokenVerifier) -> None:
         rpc = FakeRpc({"index_status": lambda request: {"pending": 0, "indexing": 0, "failed": 0}})

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from almagest import __version__
-from almagest.cli import admin, configure, items, migrate, output, profiles, stack
+from almagest.cli import admin, configure, items, migrate, output, profiles, retention, stack, transfer
 from almagest.cli.options import examples
 from almagest.problems import Problem
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 
 items.register(app)
 migrate.register(app)
+transfer.register(app)
 configure.register(app)
 for _name, _group in {
     "stack": stack.app,
@@ -39,6 +40,7 @@ for _name, _group in {
     "deal": admin.deals,
     "scope": admin.scopes,
     "profile": profiles.app,
+    "retention": retention.app,
 }.items():
     app.add_typer(_group, name=_name)
 # What it was called before the others got names in the singular; scripts may say so still.

@@ -9,6 +9,8 @@ from uuid import uuid4
 from almagest.problems import Problem
 
 if TYPE_CHECKING:
+    import psycopg
+
     from almagest.models.base import Request
     from almagest.models.call import Call
     from almagest.models.caller import Caller
@@ -101,6 +103,36 @@ def open_runtime() -> Iterator["Runtime"]:
         raise Problem(problem.status, problem.code, detail) from problem
     finally:
         runtime.rpc.close()
+
+
+@contextmanager
+def open_session(*, autocommit: bool = False) -> Iterator["psycopg.Connection"]:
+    """A connection to the database itself, for the one who operates it: who has its URL may read and change all.
+
+    Raises
+    ------
+    Problem
+        `no_stack` when no database is known, `database_unavailable` when it does not answer, `schema_mismatch` when it
+        was not migrated, `forbidden` when the role may not do this.
+    """
+    settings = read_settings()
+    if not settings.database_url:
+        raise Problem(503, "no_stack", f"There is no database: set DATABASE_URL, or {START_ADVICE}.")
+    import psycopg
+
+    from almagest.database.session import connect
+
+    try:
+        with connect(settings, autocommit=autocommit) as connection:
+            yield connection
+    except psycopg.errors.InsufficientPrivilege as error:
+        detail = "This role may not do it, or is shown some of the rows only: use the URL of the role that migrates."
+        raise Problem(403, "forbidden", detail) from error
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName) as error:
+        raise Problem(503, "schema_mismatch", "This database lacks something: run `almagest migrate`.") from error
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        detail = f"The database does not answer ({type(error).__name__}): is DATABASE_URL right, and the database up?"
+        raise Problem(503, "database_unavailable", detail) from error
 
 
 def current_caller(runtime: "Runtime") -> "Caller":

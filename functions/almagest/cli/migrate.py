@@ -15,6 +15,9 @@ def migrate(
         str | None,
         typer.Option(help="Session mode URL (port 5432); default DATABASE_URL, or the local stack's database."),
     ] = None,
+    reapply: Annotated[
+        bool, typer.Option("--reapply", help="Apply functions and privileges again, as a restored database needs it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Apply what the database lacks: migrations, functions, privileges. Running it again does no harm."""
@@ -26,7 +29,7 @@ def migrate(
     if not url:
         raise Problem(503, "no_stack", f"There is no database to migrate: set DATABASE_URL, or {START_ADVICE}.")
     try:
-        report = run(url, output.print_message)
+        report = run(url, output.print_message, reapply=reapply)
     except MigrationError as error:
         raise Problem(500, "migration_failed", str(error)) from error
     if as_json:

@@ -102,7 +102,9 @@ class MigrationReport:
         return bool(self.migrations or self.code_files)
 
 
-def migrate(database_url: str, report: Report = lambda _: None, *, directory: Path | None = None) -> MigrationReport:
+def migrate(
+    database_url: str, report: Report = lambda _: None, *, directory: Path | None = None, reapply: bool = False
+) -> MigrationReport:
     """Apply pending migrations, then the code files if any of them changed.
 
     Runs that overlap wait for one another. A run that fails leaves the last migration that succeeded in place, and
@@ -117,6 +119,9 @@ def migrate(database_url: str, report: Report = lambda _: None, *, directory: Pa
         Receives one line for each step.
     directory
         Folder of the SQL; default the one that belongs to this code.
+    reapply
+        Whether functions, views, policies and privileges are applied again though none of them has changed: after a
+        restore, which cannot set all of them.
 
     Raises
     ------
@@ -131,7 +136,7 @@ def migrate(database_url: str, report: Report = lambda _: None, *, directory: Pa
         schema = _extension_schema(connection, report)
         applied = _apply_migrations(connection, migrations, schema, report)
         code = [SqlFile(file.path, render(file.text, schema)) for file in read_code(directory)]
-        if {file.path: file.checksum for file in code} == _landed_code(connection):
+        if not reapply and {file.path: file.checksum for file in code} == _landed_code(connection):
             return MigrationReport(applied)
         dropped = _apply_code(connection, code, report)
     return MigrationReport(applied, len(code), dropped)

@@ -13,6 +13,7 @@ from supabase.lib.client_options import SyncClientOptions
 from almagest import deadline, tracing
 from almagest.models.caller import Caller
 from almagest.problems import Problem
+from almagest.schema import mismatch
 from almagest.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ SERIALIZATION = {"40001", "40P01"}
 CONNECTION_LOST = {"57P01", "PGRST001"}
 # Classes of errors that a value caused: data exceptions, integrity constraints, program limits.
 CAUSED_BY_A_VALUE = re.compile(r"(22|23|54)\w{3}")
+# The database has no such function: its migrations and code are older than this code.
+FUNCTION_MISSING = "PGRST202"
 # What no caller can cause: a function, a right or a schema is missing, or the key is another project's.
 UNEXPECTED_BY_THE_DATABASE = re.compile(r"42\w{3}|PGRST[123]\d\d")
 
@@ -150,6 +153,8 @@ def problem_of(name: str, error: APIError) -> Problem:
     logger.error("database error", extra={"rpc": name, "sqlstate": code})
     if CAUSED_BY_A_VALUE.fullmatch(code):
         return Problem(422, "invalid_value", "A value of the request cannot be stored.")
+    if code == FUNCTION_MISSING:
+        return mismatch(f"the database has no function api.{name}: run `almagest migrate`")
     if code == "57014":
         return Problem(503, "database_timeout", "The database took too long.", retry_after=RETRY_AFTER_SECONDS)
     if UNEXPECTED_BY_THE_DATABASE.fullmatch(code):

@@ -3,6 +3,7 @@
 import psycopg
 
 from almagest.problems import Problem
+from almagest.schema import demand_fit, mismatch
 from almagest.settings import Settings
 
 
@@ -34,3 +35,19 @@ def connect(settings: Settings, *, autocommit: bool = False) -> psycopg.Connecti
     except psycopg.ProgrammingError:
         # Its message repeats parts of the URL, the password among them.
         raise Problem(503, "misconfigured", "DATABASE_URL is not a usable URL.") from None
+
+
+def demand_schema(connection: psycopg.Connection) -> None:
+    """See that this code fits the database, as scheduled work does before it begins.
+
+    Raises
+    ------
+    Problem
+        503 `schema_mismatch`; what to do about it is in the log.
+    """
+    try:
+        row = connection.execute("select api.get_schema(null, '{}')").fetchone()
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName):
+        raise mismatch("the database has no function api.get_schema: run `almagest migrate`") from None
+    assert row is not None  # noqa: S101 - a call returns one row
+    demand_fit(row[0]["version"], row[0]["serves_since"])

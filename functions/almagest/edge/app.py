@@ -19,6 +19,7 @@ from almagest.edge.body import MAX_BYTES, parse_json, with_text_body
 from almagest.edge.problems import internal, invalid, not_found, render
 from almagest.models.call import Call
 from almagest.models.caller import Caller
+from almagest.operations.schema import demand_schema
 from almagest.problems import Problem
 from almagest.runtime import Admission, Runtime, container
 
@@ -103,6 +104,7 @@ class App(LambdaFunctionUrlResolver):
     def _answer(self, event: Event, context: Any, request_id: str) -> dict[str, Any]:
         try:
             headers = event.get("headers") or {}
+            demand_schema(self.runtime)
             admission = authenticate(self.runtime, headers)
             caller = admission.caller
             observe.note(org=caller.org, user=caller.user, agent=caller.agent, key=caller.key)

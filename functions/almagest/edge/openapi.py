@@ -28,7 +28,7 @@ PROBLEMS = {
     "429": "Too many requests: `rate_limited` for those of a second, `quota_exceeded` for those of a UTC day; "
     "try again after `Retry-After` seconds.",
     "500": "Something went wrong here.",
-    "503": "The database is not available; try again after `Retry-After` seconds.",
+    "503": "The database is not available, or of another version; try again after `Retry-After` seconds.",
 }
 
 PROBLEM = {
