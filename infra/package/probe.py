@@ -94,8 +94,6 @@ def main(name: str, imports: list[str]) -> None:
         "AWS_ACCESS_KEY_ID": "none",
         "AWS_SECRET_ACCESS_KEY": "none",
         "AWS_EC2_METADATA_DISABLED": "true",
-        "POWERTOOLS_METRICS_NAMESPACE": "Almagest",
-        "POWERTOOLS_SERVICE_NAME": "probe",
     }
     module = importlib.import_module(name)
     for each in imports:
