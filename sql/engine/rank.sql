@@ -53,7 +53,8 @@ create or replace function engine.rank(
     shortlist int, as_of timestamptz,
     out total int, out candidates engine.candidate[]
 )
-language plpgsql stable set plan_cache_mode = force_generic_plan set join_collapse_limit = 1 as $$
+language plpgsql stable
+set plan_cache_mode = force_generic_plan set join_collapse_limit = 1 set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     wish record := engine.parse_query(asked);

@@ -136,4 +136,4 @@ def test_counting_costs_no_call_of_its_own(
     )
     for _ in range(5):
         one.ask()
-    assert calls == ["authenticate", *["get_item"] * 5]
+    assert calls == ["get_schema", "authenticate", *["get_item"] * 5]  # the first once a container

@@ -85,7 +85,7 @@ class TestFreshSession:
                 search(Server(database, api, owner), org.owner, "otters", one_hot(1))
                 [inside] = api.execute(look.encode()).fetchall()
             [after] = api.execute(look.encode()).fetchall()
-        assert inside[:2] == ("relaxed_order", "200")
+        assert inside[:2] == ("relaxed_order", "400")
         assert after == ("off", "40", "")
 
 
