@@ -351,7 +351,7 @@ language plpgsql stable as $$
 declare
     rows float8 := case
         when (knobs ->> 'exhaustive')::boolean then 'infinity'
-        else (3000 + (q).size / 1000) * least(5, greatest(1, (q).size / nullif(cardinality(within), 0)))
+        else (3000 + (q).size / 400) * least(5, greatest(1, (q).size / nullif(cardinality(within), 0)))
     end;
     again boolean;
     source record;
