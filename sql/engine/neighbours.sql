@@ -18,7 +18,8 @@ $$;
 --   seeds  chunks that a leg found; up to two before and behind each are scored as well, and two more lend their words
 -- Returns of each chunk
 --   score        s / (s + scale) of the BM25 sum s, 0..1
---   matched      the share of the query's idf that stands there, 0..1
+--   matched      the share of the query's idf that stands in itself, 0..1: it decides the class, which shall not rise
+--                because a conversation goes on
 --   identifiers  the share of it that are identifiers of the chunk's own
 --   attributes   how many of the query's terms stand in its title, headings or tags
 -- and what is known of its text (see almagest.lexical).
@@ -103,7 +104,7 @@ begin
     cross join lateral (
         select
             sum(f.idf * 2.2::float8 * f.frequency / (f.frequency + w.k)) as score,
-            sum(case when f.frequency > 0 then f.idf end) as held,
+            sum(case when f.own > 0 then f.idf end) as held,
             sum(case when f.own > 0 then f.identifier_idf end) as identifiers
         from (
             select

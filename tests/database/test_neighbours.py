@@ -111,7 +111,7 @@ def _reference(sequences: list[list[Row]], query: Query, knobs: dict[str, Any]) 
                     if 0 <= place + step < len(rows)
                 )
                 total += idf * 2.2 * frequency / (frequency + k)
-                held += idf if frequency else 0
+                held += idf if term in row.counts else 0
                 own_identifiers += idf if term in IDENTIFIERS and term in row.counts else 0
             whole = query.all_idf
             found[row.chunk] = Scores(
