@@ -93,7 +93,7 @@ $$;
 
 -- The lowest sum of idf that a row has to reach to be read, so that about so many rows are: told by its three rarest
 -- terms, of which the rarest is one of the first.
---   idfs, documents  of up to 16 terms, rarest first
+--   idfs, documents  of the terms, rarest first; its work grows with the cube of how many there are
 --   size             chunks of the partition
 --   leads            how many terms may be the rarest of a row
 --   rows             about how many rows at the most; more where fewer than 1,000 would be left
@@ -108,7 +108,7 @@ create or replace function engine.idf_to_reach(
 language sql immutable parallel safe as $$
     with terms as (
         select t.place, t.idf, t.documents, 1.5 * t.documents / greatest(size, 1) as share
-        from unnest(idfs[:16], documents[:16]) with ordinality as t (idf, documents, place)
+        from unnest(idfs, documents) with ordinality as t (idf, documents, place)
     ),
     sets as (
         select a.idf as sum_idf, 0::float8 as without_last, a.documents
