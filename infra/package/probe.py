@@ -18,7 +18,7 @@ ID = "00000000-0000-0000-0000-000000000000"
 CALLER = {"org": ID, "user": ID, "agent": None, "role": "owner", "key": ID}
 KEY = "alm_" + "k" * 43
 # {"alg": "ES256", "kid": "1"}, {} and a signature that nobody made.
-TOKEN = "eyJhbGciOiAiRVMyNTYiLCAia2lkIjogIjEifQ.e30.c2ln"  # noqa: S105
+TOKEN = "eyJhbGciOiAiRVMyNTYiLCAia2lkIjogIjEifQ.e30.c2ln"  # noqa: S105 - no secret
 
 
 class _StandIn(BaseHTTPRequestHandler):

@@ -651,7 +651,7 @@ def _text(rng: random.Random, unique: int) -> str:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_keyword_leg_is_bm25(server: Server, org: Org, seed: int) -> None:
     """On random small corpora, and after each kind of change."""
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)  # noqa: S311 - a fixed draw, not a secret
     other = Org(server, "other")
     write(server, other.owner, *(memory(_text(rng, number)) for number in range(5)))
     items = []
@@ -764,7 +764,7 @@ EVERYTHING = "select * from almagest.lexical"
 @pytest.mark.parametrize("seed", range(6))
 def test_what_pruning_proves_is_what_reading_all_finds(server: Server, org: Org, seed: int) -> None:
     """On random corpora of common and rare words, whatever the budget: what is not read scores less than the bound."""
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)  # noqa: S311 - a fixed draw, not a secret
     _skewed(server, org, rng)
     seen: dict[str, int] = dict.fromkeys(["everything", "proved", "not proved", "cut off", "pairs", "threes"], 0)
     for _ in range(80):
@@ -847,7 +847,7 @@ def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server:
 
 def test_no_sum_of_terms_beside_the_condition_is_above_the_bound(server: Server) -> None:
     """Every set of terms that a row may hold, terms of equal frequency among them, where sums differ in a last bit."""
-    rng = random.Random(7)  # noqa: S311
+    rng = random.Random(7)  # noqa: S311 - a fixed draw, not a secret
     for _ in range(300):
         size = rng.choice([20_000, 100_000, 1_000_000])
         documents = sorted(rng.choices([rng.randint(1, size) for _ in range(rng.randint(1, 4))], k=rng.randint(1, 8)))

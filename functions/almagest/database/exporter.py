@@ -138,6 +138,7 @@ def _rows(connection: psycopg.Connection, table: Table, parameters: dict[str, An
     """The lines of a table; made by Postgres, so that no number or text changes on its way through Python."""
     condition = table.personal if personal else "true"
     statement = (
+        # names of tables and columns are this code's own, values are parameters
         f"select jsonb_build_object('table', '{table.name}', 'row', to_jsonb(t) - %(left_out)s::text[]"  # noqa: S608
         f" {_ADDED.get(table.name, '')})::text from almagest.{table.name} as t"
         f" where t.org_id = %(org)s and {condition} order by {table.order}"

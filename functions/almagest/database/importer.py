@@ -239,6 +239,7 @@ class _Importer:
         )
 
     def _demand(self, foreign: str, rows: str) -> None:
+        # the condition is of names of this code's own, values are parameters
         statement = f"select exists (select from jsonb_array_elements(%(rows)s::jsonb) as r where {foreign})"  # noqa: S608
         [(found,)] = self._connection.execute(statement.encode(), self._given(rows)).fetchall()
         if found:
