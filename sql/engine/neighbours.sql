@@ -15,16 +15,17 @@ $$;
 
 -- The keyword score of chunks and of those around them, each with the words of its neighbours: their term frequencies
 -- count by a share, which is large between messages and small between the slices of a document.
+--   asked  how many terms the query has, held or not
 --   seeds  chunks that a leg found; up to two before and behind each are scored as well, and two more lend their words
 -- Returns of each chunk
 --   score        s / (s + scale) of the BM25 sum s, 0..1
---   matched      the share of the query's idf that stands in itself, 0..1: it decides the class, which shall not rise
---                because a conversation goes on
+--   matched      the share of the query's terms that stand in itself, 0..1, each counting the same: it decides the
+--                class, which shall not change because a conversation goes on, or a word becomes rarer or more frequent
 --   identifiers  the share of it that are identifiers of the chunk's own
 --   attributes   how many of the query's terms stand in its title, headings or tags
 -- and what is known of its text (see almagest.lexical).
 -- Rows of another state are no neighbours. Nothing here depends on the values, so one plan serves all calls.
-create or replace function engine.word_scores(q engine.query_terms, seeds bigint[], knobs jsonb)
+create or replace function engine.word_scores(q engine.query_terms, asked int, seeds bigint[], knobs jsonb)
 returns table (
     chunk_id bigint, item_id uuid, sequence uuid, score float8, matched float8, identifiers float8, attributes bigint,
     says_when boolean, only_asks boolean, text_hash bigint
@@ -95,7 +96,7 @@ begin
         window w as (partition by c.sequence, c.state order by c.place, c.chunk_id)
     )
     select
-        w.chunk_id, w.item_id, w.sequence, coalesce(s.score / (s.score + scale[w.sort]), 0), coalesce(s.held / all_idf, 0),
+        w.chunk_id, w.item_id, w.sequence, coalesce(s.score / (s.score + scale[w.sort]), 0), coalesce(s.held::float8 / nullif(asked, 0), 0),
         coalesce(s.identifiers / all_idf, 0), case when w.terms @@ in_attributes then (
             select count(*) from unnest(queries) as q where ts_rank('{0,0,1,0}', w.terms, q) > 0
         ) else 0 end,
@@ -104,7 +105,7 @@ begin
     cross join lateral (
         select
             sum(f.idf * 2.2::float8 * f.frequency / (f.frequency + w.k)) as score,
-            sum(case when f.own > 0 then f.idf end) as held,
+            count(*) filter (where f.own > 0) as held,
             sum(case when f.own > 0 then f.identifier_idf end) as identifiers
         from (
             select

@@ -1,6 +1,6 @@
 -- Ranking: what the legs found, and what lies beside it, scored by both legs, fused, boosted and weighed by strength.
 
--- How well a candidate answers, on a scale that does not drift as an org grows: the share of the query's idf that it
+-- How well a candidate answers, on a scale that does not drift as an org grows: the share of the query's terms that it
 -- holds, and its cosine, each where that leg ran.
 create or replace function engine.calibrated(matched float8, vector float8, mode text)
 returns float8 language sql immutable parallel safe as $$
@@ -80,7 +80,7 @@ declare
     strength_high float8 := (knobs ->> 'strength_high')::float8;
 begin
     with words as materialized (
-        select w.* from engine.word_scores(q, seeds, knobs) as w where mode <> 'substring'
+        select w.* from engine.word_scores(q, cardinality(terms), seeds, knobs) as w where mode <> 'substring'
         union all
         -- what has no terms to be scored by
         select

@@ -421,7 +421,7 @@ def test_everyday_search_never_meets_what_was_replaced(server: Server, org: Org)
     around = server.rows(
         "select w.item_id::text from engine.resolve_caller(%s) as c"
         " cross join lateral engine.weigh_terms(c, 'turn', '{turn}', '{active}') as q"
-        " cross join lateral engine.word_scores(q, array[%s]::bigint[], engine.default_knobs()) as w",
+        " cross join lateral engine.word_scores(q, 1, array[%s]::bigint[], engine.default_knobs()) as w",
         *(Jsonb(org.owner), chunk),
     )
     assert sorted(around) == sorted([one, two, three])

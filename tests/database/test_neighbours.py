@@ -57,6 +57,7 @@ class Query:
     idfs: dict[str, float]
     average_length: float
     all_idf: float
+    asked: int
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,13 @@ def _reference(sequences: list[list[Row]], query: Query, knobs: dict[str, Any]) 
                     if 0 <= place + step < len(rows)
                 )
                 total += idf * 2.2 * frequency / (frequency + k)
-                held += idf if term in row.counts else 0
+                held += term in row.counts
                 own_identifiers += idf if term in IDENTIFIERS and term in row.counts else 0
-            whole = query.all_idf
             found[row.chunk] = Scores(
-                total / (total + scale), held / whole, own_identifiers / whole, len(row.beside & set(query.idfs))
+                total / (total + scale),
+                held / query.asked,
+                own_identifiers / query.all_idf,
+                len(row.beside & set(query.idfs)),
             )
     return found
 
@@ -138,20 +141,20 @@ def _assert_same(server: Server, org: Org, rng: random.Random) -> None:
         seeds = set(rng.sample(list(rows), k=min(len(rows), rng.randint(1, 4))))
         knobs = KNOBS | {"neighbour_slice": rng.choice([0, 0.3]), "neighbour_next": rng.choice([0, 0.5])}
         weighed = (
-            "engine.resolve_caller(%s) as c"
-            " cross join lateral engine.weigh_terms(c, %s, engine.query_terms(%s), '{active}') as q"
+            "engine.resolve_caller(%s) as c cross join engine.query_terms(%s) as words"
+            " cross join lateral engine.weigh_terms(c, %s, words, '{active}') as q"
         )
         of_query = (Jsonb(org.owner), asked, asked)
-        columns = "q.terms, q.idfs, q.average_length, q.all_idf"
-        [(known, idfs, average, all_idf)] = server.rows(f"select {columns} from {weighed}", *of_query)
+        columns = "q.terms, q.idfs, q.average_length, q.all_idf, cardinality(words)"
+        [(known, idfs, *whole)] = server.rows(f"select {columns} from {weighed}", *of_query)
         if not known:
             continue
         scored = server.rows(
             f"select w.* from {weighed}"
-            " cross join lateral engine.word_scores(q, %s::bigint[], engine.default_knobs() || %s) as w",
+            " cross join engine.word_scores(q, cardinality(words), %s::bigint[], engine.default_knobs() || %s) as w",
             *(*of_query, sorted(seeds), Jsonb(knobs)),
         )
-        expected = _reference(sequences, Query(dict(zip(known, idfs, strict=True)), average, all_idf), knobs)
+        expected = _reference(sequences, Query(dict(zip(known, idfs, strict=True)), *whole), knobs)
         assert len(scored) == len({chunk for chunk, *_ in scored})
         assert {chunk for chunk, *_ in scored} == _near(sequences, seeds, knobs)
         for chunk, item, sequence, score, matched, identifiers, attributes, *flags in scored:

@@ -402,7 +402,7 @@ def _windows(server: Server, items: Sequence[str]) -> list[Any]:
         ")::engine.query_terms as q)"
         " select w.item_id::text, w.score, w.matched, w.identifiers, w.attributes"
         " from wanted cross join lateral engine.word_scores("
-        "  wanted.q, array(select k.id from almagest.chunks as k where k.item_id = any(%s::uuid[])),"
+        "  wanted.q, 2, array(select k.id from almagest.chunks as k where k.item_id = any(%s::uuid[])),"
         "  engine.default_knobs()"
         " ) as w order by 1",
         list(items),

@@ -272,6 +272,35 @@ def test_s4_relevance_classes_follow_the_scores(server: Server, org: Org) -> Non
     assert set(classes) == {0, 1, 2}
 
 
+def test_the_same_query_keeps_its_class_as_its_org_grows(server: Server, org: Org) -> None:
+    """Whether what comes makes its words frequent, or its own words rare."""
+    said = {"zebra lion": 0.5, "zebra hawk otter": 0.7, "gnu": 0.2}
+    mine = [write_one(server, org.owner, text, tilted(1, cosine, other=60)) for text, cosine in said.items()]
+    queries = (
+        "zebra",
+        "zebra lion absent",
+        "where did the zebra see a hawk and an otter, a lion and a gnu, on its way home",
+    )
+
+    def classes() -> list[dict[str, tuple[Any, ...]]]:
+        answers = [search(server, org.owner, query, one_hot(1), k=100, explain=True) for query in queries]
+        return [
+            {
+                each["item"]: (each["relevance"], each["matched"], each["vector"])
+                for each in answer["explain"]["candidates"]
+                if each["item"] in mine
+            }
+            for answer in answers
+        ]
+
+    first = classes()
+    assert {told[0] for found in first for told in found.values()} == {"high", "standard", "low"}
+    for text in ("zebra hawk", "tapir yak", "otter lion gnu"):
+        for number in range(20):
+            write_one(server, org.owner, f"{text} n{number}x", one_hot(100 + number))
+        assert classes() == first
+
+
 # Rows of a larger org, and of a small one beside it (S5 to S9, S16, R15)
 
 SIZE, SMALL = 6000, 30

@@ -461,7 +461,7 @@ def test_the_windowed_score_has_the_same_frequencies(server: Server, org: Org) -
         "select (split_part(k.text, ' ', 2))::int, w.score from engine.resolve_caller(%s) as c"
         " cross join lateral engine.weigh_terms(c, 'term', '{term}', '{active}') as q"
         " cross join lateral engine.word_scores("
-        "  q, array(select id from almagest.chunks), engine.default_knobs() || %s) as w"
+        "  q, 1, array(select id from almagest.chunks), engine.default_knobs() || %s) as w"
         " join almagest.chunks as k on k.id = w.chunk_id",
         *(Jsonb(org.owner), Jsonb(knobs)),
     )
