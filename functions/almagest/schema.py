@@ -5,7 +5,7 @@ import logging
 from almagest.problems import Problem
 
 # The last migration that this code knows: what it may rely on. A test compares it with the files.
-SCHEMA = 11
+SCHEMA = 12
 RETRY_AFTER_SECONDS = 5
 
 logger = logging.getLogger(__name__)

@@ -85,6 +85,13 @@ STAYS = {
     "embedding_models": "named by the vectors",
     "partition_statistics": "counted again",
     "term_statistics": "counted again",
+    "job_runs": "of the installation, not of an org",
+    "job_steps": "of the installation, not of an org",
+    "health_runs": "of the installation, not of an org",
+    "health_checks": "of the installation, not of an org",
+    "remediations": "of the installation, not of an org",
+    "hub_feed": "told of what was wrong here, not of what an org knows",
+    "hub_marks": "of the entries, which stay",
     "migrations": "of the database, not of an org",
     "code_files": "of the database, not of an org",
 }
