@@ -81,7 +81,7 @@ create table almagest.remediations (
     unique (run_id, check_name, action)
 );
 comment on table almagest.remediations is
-'What was tried for a check that had not passed, with the figures before and after; attempt counts since it last passed.';
+'What was tried for a check that had not passed, with figures before and after; attempts count since it last passed.';
 create index remediations_health_run on almagest.remediations (health_run_id);
 create index remediations_check on almagest.remediations (check_name, id);
 
@@ -105,7 +105,8 @@ create table almagest.hub_feed (
 );
 comment on table almagest.hub_feed is
 'What people are told: one open entry a key. org_id null: of the installation, for owners and admins of every org.';
-create unique index hub_feed_open on almagest.hub_feed (key, org_id, user_id) nulls not distinct where closed_at is null;
+create unique index hub_feed_open on almagest.hub_feed (key, org_id, user_id) nulls not distinct
+where closed_at is null;
 create index hub_feed_org on almagest.hub_feed (org_id, updated_at);
 
 create table almagest.hub_marks (
