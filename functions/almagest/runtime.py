@@ -64,9 +64,9 @@ class Runtime:
         """Open what the settings name."""
         return cls(settings, Rpc(settings))
 
-    def renew(self, settings: Settings) -> None:
+    def renew(self, settings: Settings, rpc: Rpc) -> None:
         """Go on with other credentials; the model, the limits and what is known of callers stay."""
-        before, self.rpc = self.rpc, Rpc(settings)
+        before, self.rpc = self.rpc, rpc
         self.settings = settings
         self.__dict__.pop("tokens", None)
         before.close()
@@ -121,10 +121,15 @@ class Container:
         """
         settings = self._secrets.complete(self._settings) if self._secrets else self._settings
         if self._runtime is None:
-            self._runtime = Runtime.from_settings(settings)
+            self._runtime = Runtime(settings, Rpc(settings, self._fresh_key))
         elif self._runtime.settings is not settings:
-            self._runtime.renew(settings)
+            self._runtime.renew(settings, Rpc(settings, self._fresh_key))
         return self._runtime
+
+    def _fresh_key(self) -> str | None:
+        """The key as the secret has it now, whose rotation was not waited for."""
+        key = self._secrets.complete(self._settings, anew=True).supabase_key if self._secrets else None
+        return key.get_secret_value() if key else None
 
 
 @cache

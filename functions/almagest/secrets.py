@@ -17,7 +17,7 @@ FIELDS = {"supabase_secret_key": "supabase_key", "jwt_secret": "jwt_secret", "da
 # After a failure a container goes on with what it knows, and asks again only after this time.
 RETRY_SECONDS = 15.0
 
-Read = Callable[[str], dict[str, Any]]
+Read = Callable[[str, bool], dict[str, Any]]
 
 
 class Secrets:
@@ -30,7 +30,8 @@ class Secrets:
     seconds
         How long what was read is taken for true.
     read
-        ARN -> the object, itself remembering it for `seconds`; Powertools Parameters unless something else is given.
+        ARN, and whether what is remembered does not count -> the object, itself remembering it for `seconds`;
+        Powertools Parameters unless something else is given.
     clock
         Monotonic seconds.
 
@@ -54,13 +55,26 @@ class Secrets:
         self._found: dict[str, str] | None = None
         self._completed: Settings | None = None
         self._failed_at = float("-inf")
+        self._anew_at = float("-inf")
 
-    def complete(self, settings: Settings) -> Settings:
-        """The settings with their secrets; the same object as long as no secret has changed."""
+    def complete(self, settings: Settings, *, anew: bool = False) -> Settings:
+        """The settings with their secrets; the same object as long as no secret has changed.
+
+        Parameters
+        ----------
+        settings
+            What is to be completed.
+        anew
+            Whether what was read before is doubted, since a key of it was refused; it is read again then, though not
+            more often than is good for Secrets Manager.
+        """
         if self._completed is not None and self._clock() - self._failed_at < RETRY_SECONDS:
             return self._completed
+        anew = anew and self._clock() - self._anew_at >= RETRY_SECONDS
+        if anew:
+            self._anew_at = self._clock()
         try:
-            found = self._fields()
+            found = self._fields(anew)
             if self._completed is None or found != self._found:
                 self._completed = Settings.model_validate({**settings.model_dump(), **found})
                 self._found = found
@@ -72,8 +86,8 @@ class Secrets:
                 raise _problem(error) from None
         return self._completed
 
-    def _fields(self) -> dict[str, str]:
-        found = {key: value for arn in self._arns for key, value in self._read(arn).items() if value}
+    def _fields(self, anew: bool) -> dict[str, str]:
+        found = {key: value for arn in self._arns for key, value in self._read(arn, anew).items() if value}
         return {FIELDS[key]: str(value) for key, value in found.items() if key in FIELDS}
 
 
@@ -92,8 +106,8 @@ def _reader(seconds: int) -> Read:
     config = Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 2})
     provider = SecretsProvider(boto_config=config)
 
-    def read(arn: str) -> dict[str, Any]:
-        value: Any = provider.get(arn, max_age=seconds, transform="json")
+    def read(arn: str, anew: bool) -> dict[str, Any]:
+        value: Any = provider.get(arn, max_age=seconds, transform="json", force_fetch=anew)
         found: dict[str, Any] = value
         return found
 

@@ -127,9 +127,9 @@ def server() -> Iterator[Server]:
 def door(server: Server) -> Iterator[Callable[..., Rpc]]:
     opened: list[Rpc] = []
 
-    def open_door(key: str = "sb_secret_x", seconds: float = 5, url: str = "") -> Rpc:
+    def open_door(key: str = "sb_secret_x", seconds: float = 5, url: str = "", fresh_key: str | None = None) -> Rpc:
         settings = Settings(supabase_url=url or server.url, supabase_key=key, rpc_timeout_seconds=seconds)  # type: ignore[arg-type]
-        opened.append(Rpc(settings))
+        opened.append(Rpc(settings, lambda: fresh_key))
         return opened[-1]
 
     yield open_door
@@ -138,6 +138,32 @@ def door(server: Server) -> Iterator[Callable[..., Rpc]]:
 
 
 Door = Callable[..., Rpc]
+
+
+REFUSED = answer({"message": "Unregistered API key"}, 401)
+
+
+class TestRotation:
+    """The gateway refuses a key that was revoked before this container knew the next one."""
+
+    def test_goes_on_with_the_fresh_key(self, server: Server, door: Door) -> None:
+        server.steps = [REFUSED, answer({"found": 1}), answer({"found": 2})]
+        rpc = door("sb_secret_1", fresh_key="sb_secret_2")
+        assert [rpc.call("search", CALLER, {}, retry=False)["found"] for _ in range(2)] == [1, 2]
+        assert [request.headers["apikey"] for request in server.requests] == [
+            "sb_secret_1",
+            "sb_secret_2",
+            "sb_secret_2",
+        ]
+
+    @pytest.mark.parametrize("fresh", [None, "sb_secret_1"])
+    def test_gives_up_where_there_is_no_other(self, server: Server, door: Door, fresh: str | None) -> None:
+        server.steps = [REFUSED]
+        assert refused(door("sb_secret_1", fresh_key=fresh)) == (503, "misconfigured", 5)
+
+    def test_gives_up_where_the_fresh_one_is_refused_too(self, server: Server, door: Door) -> None:
+        server.steps = [REFUSED, REFUSED]
+        assert refused(door("sb_secret_1", fresh_key="sb_secret_2")) == (503, "misconfigured", 5)
 
 
 class TestSending:

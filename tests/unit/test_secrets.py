@@ -50,7 +50,7 @@ class Store:
         self.values: Any = values
         self.asked = 0
 
-    def __call__(self, arn: str) -> dict[str, Any]:
+    def __call__(self, arn: str, anew: bool) -> dict[str, Any]:
         self.asked += 1
         if isinstance(self.values, Exception):
             raise self.values
@@ -95,6 +95,24 @@ def test_what_was_read_is_kept_for_its_time(manager: Any) -> None:
     first = secrets.complete(SETTINGS)
     manager.put_secret_value(SecretId=arn, SecretString=json.dumps({"supabase_secret_key": "sb_secret_2"}))
     assert secrets.complete(SETTINGS) is first
+
+
+def test_what_was_read_is_read_anew_when_a_key_was_refused(manager: Any) -> None:
+    arn = put(manager, "supabase", supabase_secret_key="sb_secret_1")
+    container = Container(SETTINGS, Secrets([arn], 300))
+    before = container.runtime().rpc
+    assert before._fresh_key() == "sb_secret_1"
+    manager.put_secret_value(SecretId=arn, SecretString=json.dumps({"supabase_secret_key": "sb_secret_2"}))
+    # Not with every request that is refused.
+    assert before._fresh_key() == "sb_secret_1"
+
+    second = Container(SETTINGS, Secrets([arn], 300))
+    manager.put_secret_value(SecretId=arn, SecretString=json.dumps({"supabase_secret_key": "sb_secret_3"}))
+    rpc = second.runtime().rpc
+    manager.put_secret_value(SecretId=arn, SecretString=json.dumps({"supabase_secret_key": "sb_secret_4"}))
+    assert rpc._fresh_key() == "sb_secret_4"
+    assert value(second.runtime().settings, "supabase_key") == "sb_secret_4"
+    assert second.runtime().rpc is not rpc
 
 
 def test_a_failure_later_on_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from almagest.settings import Settings
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 5
+MISCONFIGURED = (503, "misconfigured", "The function and its database do not fit together.")
 # A name that no proxy on the way writes or takes for its own; `engine.note_request` reads it.
 REQUEST_ID_HEADER = "x-almagest-request-id"
 # Postgres took its transaction back for the sake of another one; the same call succeeds when it is made again.
@@ -33,6 +35,10 @@ FUNCTION_MISSING = "PGRST202"
 UNEXPECTED_BY_THE_DATABASE = re.compile(r"42\w{3}|PGRST[123]\d\d")
 
 
+class _KeyRefused(Problem):
+    """The gateway does not take this function's key; nothing was done."""
+
+
 class Rpc:
     """Calls of `api.<name>(caller, request)` over PostgREST.
 
@@ -40,6 +46,9 @@ class Rpc:
     ----------
     settings
         Names the project's URL and its secret key.
+    fresh_key
+        Gives the key that is to be used instead of one that was refused, for it may have been rotated; None where there
+        is no other.
 
     Raises
     ------
@@ -47,17 +56,19 @@ class Rpc:
         503 `misconfigured` when the settings name no project.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, fresh_key: Callable[[], str | None] = lambda: None) -> None:
         if not settings.supabase_url or not settings.supabase_key:
             raise Problem(503, "misconfigured", "The function does not know its database.")
         self._seconds = settings.rpc_timeout_seconds
+        self._fresh_key = fresh_key
         self._http = httpx.Client(
             # HTTP/1.1 only: a frozen container's HTTP/2 connection dies in a way that takes every stream with it.
             http2=False,
             limits=httpx.Limits(max_keepalive_connections=4, keepalive_expiry=60),
             event_hooks={"request": [self._limit_time, _name_request], "response": [_refuse_wrong_key]},
         )
-        self._api = _postgrest(settings.supabase_url, settings.supabase_key.get_secret_value(), self._http)
+        self._url = settings.supabase_url
+        self._use(settings.supabase_key.get_secret_value())
 
     def call(self, name: str, caller: Caller | None, request: dict[str, Any], *, retry: bool) -> dict[str, Any]:
         """Run one API function: one round trip, one transaction.
@@ -81,6 +92,23 @@ class Rpc:
         """
         arguments = {"caller": caller and caller.model_dump(mode="json"), "request": request}
         try:
+            return self._twice(name, arguments, retry)
+        except _KeyRefused:
+            key = self._fresh_key()
+            if not key or key == self._key:
+                raise
+            self._use(key)
+            return self._twice(name, arguments, retry)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _use(self, key: str) -> None:
+        self._key, self._api = key, _postgrest(self._url, key, self._http)
+
+    def _twice(self, name: str, arguments: dict[str, Any], retry: bool) -> dict[str, Any]:
+        try:
             return self._attempt(name, arguments)
         except httpx.TransportError as error:
             if not retry or isinstance(error, httpx.TimeoutException):
@@ -96,10 +124,6 @@ class Rpc:
             raise _unavailable(name, error) from error
         except APIError as error:
             raise problem_of(name, error) from error
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         data = self._api.rpc(name, arguments).execute().data
@@ -134,7 +158,7 @@ def _refuse_wrong_key(response: httpx.Response) -> None:
     """Tell the gateway's 401, which our own key caused, from the 401 that `api.authenticate` raises."""
     if response.status_code == 401 and b'"PT401"' not in response.read():
         logger.error("the database refuses this function's key")
-        raise _misconfigured()
+        raise _KeyRefused(*MISCONFIGURED, retry_after=RETRY_AFTER_SECONDS)
 
 
 def problem_of(name: str, error: APIError) -> Problem:
@@ -158,7 +182,7 @@ def problem_of(name: str, error: APIError) -> Problem:
     if code == "57014":
         return Problem(503, "database_timeout", "The database took too long.", retry_after=RETRY_AFTER_SECONDS)
     if UNEXPECTED_BY_THE_DATABASE.fullmatch(code):
-        return _misconfigured()
+        return Problem(*MISCONFIGURED, retry_after=RETRY_AFTER_SECONDS)
     return Problem(503, "database_unavailable", "The database is not available.", retry_after=RETRY_AFTER_SECONDS)
 
 
@@ -171,11 +195,6 @@ def _raised(status: int, error: APIError) -> Problem:
 def _answered(problem: dict[str, Any]) -> Problem:
     """A problem that the function answered instead of raising it, since the database logs what is raised."""
     return Problem(problem.pop("status"), problem.pop("code"), problem.pop("detail"), **problem)
-
-
-def _misconfigured() -> Problem:
-    detail = "The function and its database do not fit together."
-    return Problem(503, "misconfigured", detail, retry_after=RETRY_AFTER_SECONDS)
 
 
 def _unavailable(name: str, error: Exception) -> Problem:
