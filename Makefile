@@ -1,5 +1,6 @@
 # make up      the local stack, in the foreground; Ctrl-C ends it     make down      end one that runs elsewhere
 # make test    tests (make test-all: the slow ones too)               make bench     the figures
+# make chaos   faults put in on purpose, and load
 # make lint    format, lint, types, SQL                               make format    put the code into shape
 # make docs    the pages that are made from SQL and routes
 # make package what is deployed, in build/package, and its bill of materials
@@ -18,7 +19,7 @@ TOOLS := .venv-tools
 STACK ?= almagest
 CODE := functions infra tests
 
-.PHONY: up down test test-all test-package lint format docs bench package deploy audit licences clean
+.PHONY: up down test test-all chaos test-package lint format docs bench package deploy audit licences clean
 
 up: $(VENV)/local.stamp
 	$(BIN)/almagest stack up
@@ -31,6 +32,10 @@ test: $(VENV)/dev.stamp $(TOOLS)/tools.stamp
 
 test-all: $(VENV)/dev.stamp $(TOOLS)/tools.stamp
 	$(BIN)/python -m pytest
+
+# Faults put in on purpose, and load; a short part of it is in `make test`.
+chaos: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest tests/chaos
 
 test-package: $(VENV)/dev.stamp package
 	$(BIN)/python -m pytest --from-package tests/integration/test_http.py tests/integration/test_search_wire.py \

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from infra.local.ports import free_port
 
 # This interpreter's command, whether or not its script is on the PATH.
@@ -43,6 +45,12 @@ class Stack:
     def database_url(self) -> str:
         """For the database's owner."""
         return str(self.status()["database_url"])
+
+    def rows(self, query: str, *parameters: object) -> list[Any]:
+        """Look behind the scenes: rows of the database, single columns unwrapped."""
+        with psycopg.connect(self.database_url) as connection:
+            found = connection.execute(query.encode(), parameters).fetchall()
+        return [row[0] if len(row) == 1 else row for row in found]
 
     def almagest(self, *words: str) -> str:
         """Run a command of the CLI, and return what it prints."""

@@ -1,0 +1,38 @@
+"""The processes that a stack is made of."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from tests.stack import Stack
+
+
+def postgres(stack: Stack) -> list[psutil.Process]:
+    """Postgres with all its sessions; it is nobody's child, but works in its data."""
+    directory = Path(stack.environment["ALMAGEST_DIR"])
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.name() == "postgres" and Path(process.cwd()).is_relative_to(directory):
+                found.append(process)
+    return found
+
+
+def postgrest(stack: Stack) -> list[psutil.Process]:
+    """PostgREST."""
+    return [process for process in _children(stack) if process.name() == "postgrest"]
+
+
+def memory(stack: Stack) -> dict[int, int]:
+    """Bytes of its own that each container of the stack's functions has, by process."""
+    found = {}
+    for process in _children(stack):
+        with suppress(psutil.Error):
+            if "awslambdaric" in " ".join(process.cmdline()):
+                found[process.pid] = process.memory_full_info().uss
+    return found
+
+
+def _children(stack: Stack) -> list[psutil.Process]:
+    return psutil.Process(stack.status()["pid"]).children(recursive=True)
