@@ -20,6 +20,10 @@ RETRY_SECONDS = 15.0
 Read = Callable[[str, bool], dict[str, Any]]
 
 
+class IncompleteSecret(Exception):
+    """A secret lacks what it had before, as when only one of its values was meant to be changed."""
+
+
 class Secrets:
     """Completes settings by the secrets that they refer to.
 
@@ -75,8 +79,10 @@ class Secrets:
             self._anew_at = self._clock()
         try:
             found = self._fields(anew)
+            _demand_whole(found, self._found or {})
             if self._completed is None or found != self._found:
-                self._completed = Settings.model_validate({**settings.model_dump(), **found})
+                given = {name: value for name, value in found.items() if value}
+                self._completed = Settings.model_validate({**settings.model_dump(), **given})
                 self._found = found
         except Exception as error:
             # Its text may hold parts of the secret, and of what surrounds it.
@@ -87,8 +93,16 @@ class Secrets:
         return self._completed
 
     def _fields(self, anew: bool) -> dict[str, str]:
-        found = {key: value for arn in self._arns for key, value in self._read(arn, anew).items() if value}
-        return {FIELDS[key]: str(value) for key, value in found.items() if key in FIELDS}
+        found = {key: value for arn in self._arns for key, value in self._read(arn, anew).items()}
+        # What is no text is refused by the settings.
+        return {FIELDS[key]: value for key, value in found.items() if key in FIELDS}
+
+
+def _demand_whole(found: dict[str, str], before: dict[str, str]) -> None:
+    """Refuse a secret that lacks what it had before; only users' tokens can be done without, where it says so."""
+    lost = [name for name in before if name not in found or (before[name] and not found[name] and name != "jwt_secret")]
+    if lost:
+        raise IncompleteSecret(", ".join(lost))
 
 
 def _problem(error: Exception) -> Problem:

@@ -3,7 +3,6 @@
 import base64
 import json
 import logging
-import time
 from collections.abc import Callable
 from http import HTTPStatus
 from threading import Lock
@@ -14,6 +13,7 @@ import httpx
 import jwt
 
 from almagest import deadline
+from almagest.cache import Clock
 from almagest.problems import Problem
 from almagest.settings import Settings
 
@@ -27,6 +27,8 @@ KEYS_SECONDS = 600.0
 UNKNOWN_KEY_SECONDS = 30.0
 # A key set that could not be read is asked for again only after a while, for the same reason.
 RETRY_SECONDS = 5.0
+# While none can be read, the last one counts for so long: a key that was withdrawn meanwhile is refused at last.
+WITHOUT_SECONDS = 3600.0
 # A key decides its algorithm; what a token claims about it can only agree or be refused.
 ALGORITHMS = {("EC", "P-256"): "ES256", ("RSA", None): "RS256"}
 
@@ -41,21 +43,21 @@ class TokenVerifier:
     fetch
         Gets the JSON of the project's key set.
     clock
-        Monotonic seconds.
+        Monotonic seconds, which go on while the container is frozen; a `Clock` where none is given.
     """
 
     def __init__(
         self,
         settings: Settings,
         fetch: Callable[[str], dict[str, Any]] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         base = (settings.supabase_url or "").rstrip("/")
         self._issuer = settings.jwt_issuer or f"{base}/auth/v1"
         self._keys_url = f"{base}/auth/v1/.well-known/jwks.json"
         self._secret = settings.jwt_secret.get_secret_value() if settings.jwt_secret else None
         self._fetch = fetch or _fetch
-        self._clock = clock
+        self._clock = clock or Clock()
         self._lock = Lock()
         self._keys: dict[str, jwt.PyJWK] = {}
         self._asked_at = float("-inf")
@@ -109,16 +111,18 @@ class TokenVerifier:
             return self._do_without()
         try:
             published = self._fetch(self._keys_url)["keys"]
+            if not isinstance(published, list):
+                raise TypeError
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             logger.error("key set not read", extra={"error": type(error).__name__})
             self._failed_at = self._clock()
             return self._do_without()
-        self._keys = {key["kid"]: jwt.PyJWK(key) for key in published if _usable(key)}
+        self._keys = dict(filter(None, map(_read_key, published)))
         self._asked_at = self._clock()
 
     def _do_without(self) -> None:
         """Go on with the keys that are known; without any, no token can be told from a forged one."""
-        if not self._keys:
+        if not self._keys or self._clock() - self._asked_at > WITHOUT_SECONDS:
             detail = "The identity service is not available."
             raise Problem(503, "identity_unavailable", detail, retry_after=int(RETRY_SECONDS))
 
@@ -148,16 +152,20 @@ def _not_genuine() -> Problem:
     return Problem(401, "unauthorized", "The token is not a valid one.")
 
 
-def _usable(key: dict[str, Any]) -> bool:
-    return "kid" in key and _kind(key) in ALGORITHMS
+def _read_key(published: Any) -> tuple[str, jwt.PyJWK] | None:
+    """A key of a key set with its id; None for one that signs nothing here, or that is none: the others still count."""
+    try:
+        algorithm = ALGORITHMS.get((published["kty"], published.get("crv")))
+        if algorithm is None or published.get("alg", algorithm) != algorithm or published.get("use", "sig") != "sig":
+            return None
+        return str(published["kid"]), jwt.PyJWK(published, algorithm)
+    except (jwt.PyJWTError, ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.error("key of the key set not read", extra={"error": type(error).__name__})
+        return None
 
 
 def _algorithm(key: jwt.PyJWK) -> str:
     return ALGORITHMS["EC", "P-256"] if key.key_type == "EC" else ALGORITHMS["RSA", None]
-
-
-def _kind(key: dict[str, Any]) -> tuple[str | None, str | None]:
-    return key.get("kty"), key.get("crv")
 
 
 def _fetch(url: str) -> dict[str, Any]:

@@ -129,6 +129,25 @@ def test_a_project_in_the_environment_replaces_the_stack_and_its_key(
     assert "Error (no_key)" in capsys.readouterr().err
 
 
+def test_half_a_project_beside_a_stack_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or an org would be made in the one, and looked for in the other."""
+    (tmp_path / ".almagest").mkdir()
+    url = "postgresql://postgres@127.0.0.1:1/postgres"
+    state = {"supabase_url": "http://127.0.0.1:1", "supabase_key": "sb_secret_x", "database_url": url, "key": "alm_x"}
+    (tmp_path / ".almagest" / "stack.json").write_text(json.dumps(state))
+    monkeypatch.setenv("DATABASE_URL", "postgresql://postgres@127.0.0.1:2/postgres")
+    for command in (("org", "list"), ("search", "x")):
+        _fails(*command)
+        err = capsys.readouterr().err
+        assert err.startswith("Error (invalid_settings): DATABASE_URL is set, SUPABASE_URL is not")
+        assert "postgresql" not in err
+    monkeypatch.setenv("DATABASE_URL", url)
+    _fails("org", "list")
+    assert "No answer from the stack" in capsys.readouterr().err
+
+
 def test_a_project_that_does_not_answer_is_not_to_be_started_here(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

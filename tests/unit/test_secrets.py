@@ -133,12 +133,44 @@ def test_a_failure_later_on_changes_nothing(caplog: pytest.LogCaptureFixture) ->
     assert value(secrets.complete(SETTINGS), "supabase_key") == "sb_secret_2"
 
 
-def test_a_rotation_to_nonsense_is_not_followed() -> None:
-    store, clock = Store(supabase_secret_key="sb_secret_1"), Clock()
-    secrets = Secrets(["arn"], 300, store, clock)
-    first = secrets.complete(SETTINGS)
-    store.values = {"supabase_secret_key": "has spaces in it"}
-    assert secrets.complete(SETTINGS) is first
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"supabase_secret_key": "has spaces in it", "jwt_secret": "s"},
+        {"supabase_secret_key": "", "jwt_secret": "s"},
+        {"jwt_secret": "s"},
+        # Its users could not come in any more, and nobody would be told.
+        {"supabase_secret_key": "sb_secret_2"},
+        {"SUPABASE_SECRET_KEY": "sb_secret_2", "jwt_secret": "s"},
+        {"supabase_secret_key": ["sb_secret_2"], "jwt_secret": "s"},
+        {"supabase_secret_key": 7, "jwt_secret": "s"},
+        {},
+        [],
+        None,
+        "sb_secret_2",
+    ],
+)
+def test_a_rotation_to_nonsense_is_not_followed(nonsense: Any) -> None:
+    store, clock = Store(supabase_secret_key="sb_secret_1", jwt_secret="s"), Clock()
+    container = Container(SETTINGS, Secrets(["arn"], 300, store, clock))
+    first = container.runtime()
+    store.values = nonsense
+    for _ in range(2):
+        assert value(container.runtime().settings, "supabase_key") == "sb_secret_1"
+        assert value(container.runtime().settings, "jwt_secret") == "s"
+        clock.now += RETRY_SECONDS
+    store.values = {"supabase_secret_key": "sb_secret_3", "jwt_secret": "s"}
+    assert value(container.runtime().settings, "supabase_key") == "sb_secret_3"
+    assert container.runtime() is first
+
+
+def test_a_project_may_give_up_its_legacy_secret() -> None:
+    """Which leaked, say: then no container may go on with it."""
+    store = Store(supabase_secret_key="sb_secret_1", jwt_secret="s")
+    secrets = Secrets(["arn"], 300, store, Clock())
+    assert value(secrets.complete(SETTINGS), "jwt_secret") == "s"
+    store.values = {"supabase_secret_key": "sb_secret_1", "jwt_secret": ""}
+    assert value(secrets.complete(SETTINGS), "jwt_secret") is None
 
 
 @pytest.mark.parametrize(

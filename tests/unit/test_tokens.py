@@ -305,12 +305,53 @@ class TestKeySet:
         assert raised.value.status == 401
         assert verifier.user_of(token(SECRET, "HS256", None)) == USER
 
-    @pytest.mark.parametrize("document", [None, [], {}, {"keys": None}, {"keys": [{"kid": "ec", "kty": "RSA"}]}])
+    @pytest.mark.parametrize("document", [None, [], {}, {"keys": None}, {"keys": {"ec": 1}}, {"keys": "ec"}, "keys"])
     def test_that_is_none(self, verifier: TokenVerifier, key_set: Published, document: Any) -> None:
+        """As one that cannot be read."""
         key_set.document = document
+        for _ in range(3):
+            with pytest.raises(Problem) as raised:
+                verifier.user_of(token())
+            assert (raised.value.status, raised.value.code) == (503, "identity_unavailable")
+        assert len(key_set.reads) == 1
+
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            None, "ec", [], {}, {"kty": []}, {"kty": "RSA", "kid": "r"}, {"kty": "RSA", "kid": "r", "n": "!", "e": "!"},
+            {"kty": "EC", "crv": "P-256", "kid": "e", "x": "AA", "y": "AA"},
+            {**published()["keys"][0], "kid": "e", "alg": "ES999"}, {**published()["keys"][0], "kid": ["e"], "x": 1},
+            {**published()["keys"][1], "kid": "r", "alg": "RSA-OAEP"},
+            {**published()["keys"][1], "kid": "r", "use": "enc"},
+        ],
+    )  # fmt: skip
+    def test_an_odd_key_keeps_nobody_else_out(self, verifier: TokenVerifier, key_set: Published, odd: Any) -> None:
+        key_set.document = {"keys": [odd, *published()["keys"]]}
+        assert [verifier.user_of(token()) for _ in range(3)] == [USER] * 3
+        assert len(key_set.reads) == 1
+        with pytest.raises(Problem) as raised:
+            verifier.user_of(token(RSA_KEY, "RS256", "r"))
+        assert raised.value.status == 401
+
+    def test_that_is_known_does_not_outlive_its_source_for_ever(
+        self, verifier: TokenVerifier, key_set: Published, clock: list[float]
+    ) -> None:
+        verifier.user_of(token())
+        key_set.down = True
+        clock[0] += 3601
         with pytest.raises(Problem) as raised:
             verifier.user_of(token())
-        assert raised.value.status in (401, 503)
+        assert raised.value.code == "identity_unavailable"
+
+    def test_ends_for_a_frozen_container_too(self, key_set: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whose monotonic clock stands still."""
+        verifier = TokenVerifier(Settings(supabase_url=URL), key_set)
+        verifier.user_of(token())
+        key_set.document = {"keys": []}
+        now = time.time()
+        verifier._clock._clocks = (lambda: 0.0, lambda: now + 601)  # type: ignore[attr-defined]
+        with pytest.raises(Problem):
+            verifier.user_of(token())
 
 
 class TestCaller:

@@ -81,9 +81,11 @@ def open_runtime() -> Iterator["Runtime"]:
     Raises
     ------
     Problem
-        `no_stack` when neither is known, `database_unavailable` when it does not answer.
+        `no_stack` when neither is known, `database_unavailable` when it does not answer, `invalid_settings` when the
+        environment names one by halves.
     """
     settings = read_settings()
+    _demand_one_project(settings)
     if not settings.supabase_url:
         raise Problem(503, "no_stack", f"There is no stack in {settings.directory}: {START_ADVICE}.")
     if not settings.supabase_key:
@@ -103,6 +105,18 @@ def open_runtime() -> Iterator["Runtime"]:
         raise Problem(problem.status, problem.code, detail) from problem
     finally:
         runtime.rpc.close()
+
+
+def _demand_one_project(settings: "Settings") -> None:
+    """Refuse DATABASE_URL of one project beside the local stack: half of the commands would act on each."""
+    environment, state = read_environment(), _stack_state(settings)
+    named = environment.database_url and environment.database_url.get_secret_value()
+    if not environment.supabase_url and state is not None and named not in (None, state["database_url"]):
+        detail = (
+            f"DATABASE_URL is set, SUPABASE_URL is not, and the stack in {settings.directory} has another database:"
+            " set all of a project's, or none."
+        )
+        raise Problem(400, "invalid_settings", detail)
 
 
 @contextmanager

@@ -58,7 +58,8 @@ class Rpc:
 
     def __init__(self, settings: Settings, fresh_key: Callable[[], str | None] = lambda: None) -> None:
         if not settings.supabase_url or not settings.supabase_key:
-            raise Problem(503, "misconfigured", "The function does not know its database.")
+            detail = "The function does not know its database."
+            raise Problem(503, "misconfigured", detail, retry_after=RETRY_AFTER_SECONDS)
         self._seconds = settings.rpc_timeout_seconds
         self._fresh_key = fresh_key
         self._http = httpx.Client(
