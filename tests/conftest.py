@@ -2,8 +2,9 @@
 
 import os
 
+_KEPT = ("ALMAGEST_TEST_ROWS", "ALMAGEST_PACKAGE_PYTHON")
 for _name in list(os.environ):
-    if _name == "DATABASE_URL" or (_name.startswith(("SUPABASE_", "ALMAGEST_")) and _name != "ALMAGEST_TEST_ROWS"):
+    if _name == "DATABASE_URL" or (_name.startswith(("SUPABASE_", "ALMAGEST_")) and _name not in _KEPT):
         del os.environ[_name]
 
 import asyncio  # noqa: E402
@@ -20,6 +21,8 @@ from typing import Any  # noqa: E402
 import pytest  # noqa: E402
 
 from almagest.database.migrate import migrate  # noqa: E402
+from infra.local.artefacts import packaged  # noqa: E402
+from infra.local.errors import StackError  # noqa: E402
 from infra.local.gateway import Gateway  # noqa: E402
 from infra.local.keys import Keys  # noqa: E402
 from infra.local.postgres import Postgres  # noqa: E402
@@ -35,9 +38,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(FROM_PACKAGE, action="store_true", help="serve the stack from the artefacts of `make package`")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let `kill` end a run as Ctrl-C does: fixture by fixture, so that nothing stays."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if config.getoption(FROM_PACKAGE):
+        try:
+            packaged()
+        except StackError as error:
+            # Once, not by every test.
+            raise pytest.UsageError(str(error)) from None
 
 
 @pytest.fixture(scope="session")

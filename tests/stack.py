@@ -61,8 +61,11 @@ class Stack:
 def own_stack(directory: Path, *options: str) -> Iterator[Stack]:
     """Run a stack that keeps its data in a directory, as long as the context lasts; `options` of `stack start`."""
     # Nothing of a real project may reach it: that project would be filled with test data.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SUPABASE_", "ALMAGEST_"))}
-    kept.pop("DATABASE_URL", None)
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "ALMAGEST_PACKAGE_PYTHON" or not name.startswith(("SUPABASE_", "ALMAGEST_", "DATABASE_URL"))
+    }
     environment = kept | {"ALMAGEST_DIR": str(directory), "ALMAGEST_PORT": str(free_port())}
     try:
         running = json.loads(_almagest(("stack", "start", "--json", *options), environment))

@@ -133,6 +133,8 @@ def build(target: Target, into: Path, report: Report = lambda _: None) -> Packag
     """
     report(f"Getting wheels for Python {target.python} …")
     wheels = {wheel.name: wheel for wheel in locked_wheels(target)}
+    for wheel in wheels.values():
+        wheel.forget_compiled()
     plans = list(_plans(target, report))
     interpreter = find(target.python)
     compiler = Compiler(interpreter, target.cache_tag) if interpreter else None

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Where pyenv and uv put theirs.
-_ELSEWHERE = (".pyenv/versions/{}*/bin/python3", ".local/share/uv/python/cpython-{}*/bin/python3")
+# Where pyenv and uv put theirs: a variable that says where, else a folder of the home's; and what they call one.
+_ELSEWHERE = (
+    ("PYENV_ROOT", ".pyenv", "versions/{}*/bin/python3"),
+    ("UV_PYTHON_INSTALL_DIR", ".local/share/uv/python", "cpython-{}*/bin/python3"),
+)
 
 
 def find(version: str) -> Path | None:
@@ -25,9 +28,10 @@ def _candidates(version: str) -> Iterator[Path]:
         yield Path(named)
     if found := shutil.which(f"python{version}"):
         yield Path(found)
-    for pattern in _ELSEWHERE:
+    for variable, folder, pattern in _ELSEWHERE:
+        base = Path(os.environ.get(variable) or Path.home() / folder)
         # The newest first, and 3.1 is not to find 3.13.
-        yield from sorted(Path.home().glob(pattern.format(f"{version}.")), reverse=True)
+        yield from sorted(base.glob(pattern.format(f"{version}.")), reverse=True)
 
 
 def _is_of(program: Path, version: str) -> bool:

@@ -1,4 +1,4 @@
-"""Locked requirements -> unpacked wheels for the target, every one checked by its hash."""
+"""Locked requirements -> unpacked wheels for the target, every one checked by its hash whenever it is used."""
 
 import hashlib
 import json
@@ -13,6 +13,7 @@ from email.parser import Parser
 from functools import cached_property
 from pathlib import Path
 from zipfile import ZipFile
+from zlib import crc32
 
 from packaging.requirements import Requirement
 from packaging.tags import Tag, parse_tag
@@ -36,6 +37,11 @@ class Locked:
     def name(self) -> str:
         """Normalised name of the distribution."""
         return canonicalize_name(self.requirement.name)
+
+    @property
+    def hashes(self) -> frozenset[str]:
+        """SHA-256 of the files that it may be, in hex."""
+        return frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", self.text))
 
     def is_for(self, target: Target) -> bool:
         """Whether the target needs it at all."""
@@ -91,6 +97,11 @@ class Wheel:
         found = (path for path in self.folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
         return sorted(path.relative_to(self.folder) for path in found)
 
+    def forget_compiled(self) -> None:
+        """Remove what was compiled of it, which no hash vouches for."""
+        for folder in [*self.folder.rglob("__pycache__")]:
+            shutil.rmtree(folder)
+
     @property
     def _information(self) -> Path:
         return next(self.folder.glob("*.dist-info"))
@@ -103,7 +114,7 @@ def read_lock(file: Path) -> list[Locked]:
 
 
 def fetch(locked: Iterable[Locked], target: Target, into: Path) -> list[Wheel]:
-    """Have the wheels of a lock for the target, unpacked; what a former run left is used again.
+    """Have the wheels of a lock for the target, unpacked; what a former run left is used where nothing changed it.
 
     Parameters
     ----------
@@ -122,13 +133,32 @@ def fetch(locked: Iterable[Locked], target: Target, into: Path) -> list[Wheel]:
     files.mkdir(parents=True, exist_ok=True)
     note = _fingerprint(wanted, target)
     list_of_files = into / f"{note}.json"
-    if not list_of_files.is_file():
-        list_of_files.write_text(json.dumps(_download(wanted, target, files, into)))
-    wheels = [_unpacked(files / name, into / "unpacked") for name in json.loads(list_of_files.read_text())]
+    names = _listed(list_of_files)
+    if names is None or not _are_locked([files / name for name in names], wanted):
+        names = _download(wanted, target, files, into)
+        part = list_of_files.with_suffix(".part")
+        part.write_text(json.dumps(names))
+        part.replace(list_of_files)
+    wheels = [_unpacked(files / name, into / "unpacked") for name in names]
     for wheel in wheels:
         if not wheel.tags & target.tags:
             raise PackageError(f"{wheel.file.name} does not run on Python {target.python} on x86_64.")
     return sorted(wheels, key=lambda wheel: wheel.name)
+
+
+def _listed(list_of_files: Path) -> list[str] | None:
+    """The files of a former run; None where there was none that ended."""
+    try:
+        names: list[str] = json.loads(list_of_files.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return names
+
+
+def _are_locked(files: list[Path], wanted: list[Locked]) -> bool:
+    """Whether files are there and are still what the lock names."""
+    hashes = {line.name: line.hashes for line in wanted}
+    return all(file.is_file() and (wheel := Wheel(file, file)).sha256 in hashes[wheel.name] for file in files)
 
 
 def _download(wanted: list[Locked], target: Target, files: Path, into: Path) -> list[str]:
@@ -155,14 +185,34 @@ def _download(wanted: list[Locked], target: Target, files: Path, into: Path) -> 
 
 def _unpacked(file: Path, into: Path) -> Wheel:
     folder = into / file.stem
-    if not folder.is_dir():
+    if not _is_whole(folder, file):
         part = folder.with_suffix(".part")
-        shutil.rmtree(part, ignore_errors=True)
+        for old in (part, folder):
+            shutil.rmtree(old, ignore_errors=True)
         with ZipFile(file) as archive:
             archive.extractall(part)
         _spread(part)
         part.replace(folder)
     return Wheel(file, folder)
+
+
+def _is_whole(folder: Path, file: Path) -> bool:
+    """Whether a folder holds what an archive does, and nothing else but what was compiled."""
+    with ZipFile(file) as archive:
+        packed = {place: each.CRC for each in archive.infolist() if (place := _place(each.filename))}
+    found = {path.as_posix(): crc32((folder / path).read_bytes()) for path in Wheel(file, folder).files}
+    return found == packed
+
+
+def _place(name: str) -> str | None:
+    """Where `_spread` leaves a file of an archive; None for a folder, and for what it takes away."""
+    top, _, rest = name.partition("/")
+    if name.endswith("/"):
+        return None
+    if not top.endswith(".data"):
+        return name
+    kind, _, place = rest.partition("/")
+    return place if kind in ("purelib", "platlib") else None
 
 
 def _spread(folder: Path) -> None:

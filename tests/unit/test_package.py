@@ -1,9 +1,13 @@
 """How the package is put together: what is reached, what fits, what is left out."""
 
+import hashlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.tags import parse_tag
 
 from infra.local import ROOT
@@ -14,7 +18,7 @@ from infra.package.reach import reach
 from infra.package.report import table
 from infra.package.target import HERE, Target
 from infra.package.trim import kept
-from infra.package.wheels import read_lock
+from infra.package.wheels import Locked, Wheel, fetch, read_lock
 
 
 def write(root: Path, **modules: str) -> None:
@@ -95,6 +99,75 @@ def test_markers_are_those_of_the_target() -> None:
     assert not [line.name for line in lines if line.is_for(Target()) and line.name in ("colorama", "tzdata")]
 
 
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Wheel]:
+    """Fetches one small wheel, which is downloaded where it is not cached."""
+    built = tmp_path / "index" / "part-1-py3-none-any.whl"
+    built.parent.mkdir()
+    with ZipFile(built, "w") as archive:
+        archive.writestr("part/__init__.py", "VALUE = 1\n")
+        archive.writestr("part-1.data/purelib/other.py", "VALUE = 2\n")
+        archive.writestr("part-1.data/scripts/run", "#!python\n")
+        archive.writestr("part-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: part\nVersion: 1\n")
+        archive.writestr("part-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("part-1.dist-info/RECORD", "")
+    digest = hashlib.sha256(built.read_bytes()).hexdigest()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(built.parent))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    line = Locked(Requirement("part==1"), f"part==1 --hash=sha256:{digest}")
+
+    def fetched() -> Wheel:
+        [wheel] = fetch([line], Target(HERE), tmp_path / "cache")
+        return wheel
+
+    return fetched
+
+
+def test_a_wheel_is_had_once(cached: Callable[[], Wheel], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = cached()
+    modules = [file.as_posix() for file in first.files if file.suffix == ".py"]
+    assert modules == ["other.py", "part/__init__.py"]
+    inode = (first.folder / "other.py").stat().st_ino
+    monkeypatch.setenv("PIP_FIND_LINKS", "")  # nothing can be downloaded any more
+    assert (cached().folder / "other.py").stat().st_ino == inode
+
+
+@pytest.mark.parametrize("change", ["changed", "added", "removed", "compiled"])
+def test_what_changed_in_the_cache_is_not_used(cached: Callable[[], Wheel], change: str) -> None:
+    folder = cached().folder
+    module = folder / "part" / "__init__.py"
+    if change == "changed":
+        module.write_text("EVIL = 1\n")  # as long as before
+    elif change == "added":
+        (folder / "sitecustomize.py").write_text("EVIL = 1\n")
+    elif change == "removed":
+        module.unlink()
+    else:
+        (module.parent / "__pycache__").mkdir()
+        (module.parent / "__pycache__" / "__init__.cpython-313.pyc").write_bytes(b"evil")
+        cached().forget_compiled()
+    again = cached()
+    assert again.folder == folder
+    assert module.read_text() == "VALUE = 1\n"
+    assert {path.name for path in folder.rglob("*.py*")} == {"__init__.py", "other.py"}
+
+
+@pytest.mark.parametrize("damage", [b"another file", None])
+def test_an_archive_that_is_not_the_locked_one_is_had_anew(cached: Callable[[], Wheel], damage: bytes | None) -> None:
+    file = cached().file
+    genuine = file.read_bytes()
+    file.unlink()
+    if damage:
+        file.write_bytes(damage)
+    assert cached().file.read_bytes() == genuine
+
+
+def test_a_list_that_was_cut_short_is_made_anew(cached: Callable[[], Wheel]) -> None:
+    [note] = cached().file.parents[1].glob("*.json")
+    note.write_text('["part-1-')
+    assert cached().version == "1"
+
+
 def test_what_is_left_out() -> None:
     used = {Path("botocore/data/lambda/2015-03-31/service-2.json.gz"), Path("part.libs/libused-89abcdef.so.1")}
     left = {
@@ -128,6 +201,15 @@ def test_interpreters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shim.write_text("#!/bin/sh\necho not found >&2\nexit 127\n")
     shim.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    assert find("3.99") is None
+    for variable, place in (("PYENV_ROOT", "versions/3.99.1"), ("UV_PYTHON_INSTALL_DIR", "cpython-3.99.1-linux")):
+        program = tmp_path / variable / place / "bin" / "python3"
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\necho 3.99\n")
+        program.chmod(0o755)
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, str(tmp_path / variable))
+            assert find("3.99") == program
     assert find("3.99") is None
     shim.write_text("#!/bin/sh\necho 3.99\n")
     assert find("3.99") == shim
