@@ -78,7 +78,7 @@ def test_people_agents_and_their_keys(run: Run, org: str, capsys: pytest.Capture
     table = _lines(capsys, "key", "list", *at)
     assert "builder" in table
     assert key["secret"] not in table
-    run("key", "revoke", key["id"], *at)
+    run("key", "revoke", key["prefix"], *at)
     revoked = {entry["name"]: entry["revoked_at"] for entry in run("key", "list", *at)["keys"]}
     assert revoked["laptop"] is None
     assert revoked["ci"] is not None

@@ -229,6 +229,7 @@ def test_a_wrong_value_is_named_without_asking_the_stack(
         ("pin", str(UUID(int=1)), "--position", "first"),
         ("remember", "x", "--importance", "much"),
         ("key", "revoke", "x"),
+        ("key", "revoke", "alm_short"),
         ("key", "rotate", "x"),
         ("key", "create", "--name", "x", "--rate", "fast"),
         ("key", "limit", str(UUID(int=1)), "--daily-quota", "many"),

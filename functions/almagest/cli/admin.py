@@ -7,7 +7,7 @@ import typer
 
 from almagest.cli import output
 from almagest.cli.context import build_request, open_runtime, read_request
-from almagest.cli.options import Json, Name, Org, Slug, examples, group, number, uuid, whole
+from almagest.cli.options import Json, Name, Org, Slug, examples, group, key_name, number, uuid, whole
 
 orgs = group("Orgs: the tenants.")
 members = group("Members: the people of an org, and their roles.")
@@ -24,7 +24,8 @@ AgentOption = Annotated[str | None, typer.Option(help="Slug of an agent.")]
 ClientOption = Annotated[str | None, typer.Option(help="Slug of a client.")]
 DealOption = Annotated[str | None, typer.Option(help="Slug of a deal.")]
 KeyId = Annotated[
-    UUID, typer.Argument(parser=uuid, metavar="KEY", help="The key's id, as `almagest key list` prints it.")
+    Any,
+    typer.Argument(parser=key_name, metavar="KEY", help="The key's id or prefix, as `almagest key list` prints them."),
 ]
 ExpiresAt = Annotated[str | None, typer.Option(help="End of the key, with offset: 2027-01-01T00:00:00Z.")]
 Rate = Annotated[

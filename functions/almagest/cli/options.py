@@ -1,5 +1,6 @@
 """Options that several commands share, and how ids and numbers are read."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated
 from uuid import UUID
@@ -13,6 +14,16 @@ def uuid(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         raise typer.BadParameter("must be a UUID, such as 123e4567-e89b-12d3-a456-426614174000") from None
+
+
+def key_name(text: str) -> "UUID | str":
+    """A key's id or prefix as it is typed."""
+    if re.fullmatch("alm_[A-Za-z0-9_-]{8}", text):
+        return text
+    try:
+        return UUID(text)
+    except ValueError:
+        raise typer.BadParameter("must be the key's id or prefix, as `almagest key list` prints them") from None
 
 
 def whole(text: str) -> int:

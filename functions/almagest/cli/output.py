@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH_WITHOUT_TERMINAL = 200
+UUID_WIDTH = 36
+# Columns of ids that people copy.
+IDS = {"id", "user_id"}
 
 Answer = Mapping[str, Any]
 
@@ -82,8 +85,8 @@ def _table(*columns: str, header: bool = True) -> "Table":
 
     table = Table(box=box.SIMPLE_HEAD if header else None, show_header=header)
     for column in columns:
-        # Ids, keys and the like are there to be copied: better a line of their own than a cut.
-        table.add_column(column, overflow="fold")
+        # Ids, keys and the like are there to be copied: better a line of their own than a cut, and an id is not broken.
+        table.add_column(column, overflow="fold", min_width=UUID_WIDTH if column in IDS else None)
     return table
 
 

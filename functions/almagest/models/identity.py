@@ -5,7 +5,16 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StrictFloat, StrictInt, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StringConstraints,
+    model_validator,
+)
 
 from almagest.models.base import Request, Result
 from almagest.models.caller import Role
@@ -15,6 +24,9 @@ MemberRole = Literal["owner", "admin", "solutions_engineer", "project_manager", 
 Email = Annotated[str, Field(max_length=320, pattern=EMAIL)]
 
 
+KeyPrefix = Annotated[str, StringConstraints(pattern=r"^alm_[A-Za-z0-9_-]{8}$")]
+# The key's id, or the part of it that lists show.
+KeyName = UUID | KeyPrefix
 MemberName = Annotated[
     str,
     AfterValidator(one_line),
@@ -149,13 +161,13 @@ class KeyCreate(AdminRequest):
 class KeyRevoke(AdminRequest):
     """The end of an API key."""
 
-    id: UUID
+    id: KeyName
 
 
 class KeyLimit(AdminRequest):
     """Other limits of a key: what is left out stays, None is the default rate, or no quota."""
 
-    id: UUID
+    id: KeyName
     rate: Rate | None = None
     daily_quota: DailyQuota | None = None
 
@@ -169,7 +181,7 @@ class KeyLimit(AdminRequest):
 class KeyRotate(AdminRequest):
     """A new key in place of another; both hold for as long as they overlap."""
 
-    id: UUID
+    id: KeyName
     overlap: Overlap = timedelta(hours=24)
     expires_at: Timestamp | None = Field(None, description="None is as long a life as the old key was made for.")
 
