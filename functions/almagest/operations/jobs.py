@@ -256,8 +256,7 @@ def run_job(runtime: Runtime, job: Job, scheduled_for: datetime, seconds: float)
     milliseconds = (time.monotonic() - begun) * 1000
     if state != "succeeded":
         figures = {}
-    if cause is not None and error is None:
-        error = describe(cause)
+    error = None if cause is None else error or describe(cause)
     return Outcome(job.name, scheduled_for, claim.run, claim.attempt, state, figures, error, milliseconds, cause=cause)
 
 
