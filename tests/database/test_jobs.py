@@ -243,6 +243,17 @@ def test_an_end_that_cannot_be_stored_is_a_failure_although_the_work_was_done(
     assert work.done == ["first", "second", "third"]
 
 
+@pytest.mark.parametrize("figures", [{"at": AT}, {"share": float("nan")}, {"text": "\0"}])
+@pytest.mark.parametrize("within_a_step", [True, False])
+def test_figures_that_cannot_be_stored_are_a_failure(server: Server, figures: Figures, within_a_step: bool) -> None:
+    def work(run: Run) -> Figures:
+        return run.step("first", lambda _: figures) if within_a_step else figures
+
+    assert do(server, work).state == "failed"
+    assert [state for state, *_ in runs(server)] == ["failed"]
+    assert {state for _, state, _ in steps(server)} <= {"failed"}
+
+
 def test_a_run_that_a_person_breaks_off_is_over_at_once(server: Server) -> None:
     def work(_: Run) -> Figures:
         raise KeyboardInterrupt

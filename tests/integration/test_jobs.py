@@ -1,22 +1,27 @@
 """The jobs function over a real database: what its events do, and what becomes of a run that fails or is killed."""
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from datetime import UTC
 from io import StringIO
 from logging import StreamHandler
 from typing import Any
 
-import httpx
 import pytest
+from apscheduler.triggers.interval import IntervalTrigger
 
 from almagest.edge import observe
 from almagest.handlers import jobs
 from almagest.operations.jobs import Job, OutOfTime, Run
 from almagest.operations.registry import JOBS
 from almagest.problems import Problem
+from infra.local import ROOT
+from infra.local.scheduler import Scheduler
+from infra.local.template import Function, read_template
 from tests.edge import Context
 from tests.integration.conftest import Team
-from tests.stack import Stack
+from tests.unit.test_template import PARAMETERS
 
 SWEEP = {"job": "index_sweep", "scheduled_for": "2026-11-30T12:00:00Z"}
 RETENTION = {"job": "retention", "scheduled_for": "2027-01-01T03:30:00Z"}
@@ -159,32 +164,26 @@ def test_a_sweep_that_has_no_time_for_all_leaves_the_rest_and_has_not_failed(
     assert (swept["state"], swept["figures"]) == ("succeeded", {"indexed": 1})
 
 
-def test_a_schedule_that_a_stack_delivers_twice_and_late(stack: Stack) -> None:
-    """R9, through the emulated Lambda: both at once, and once more when a later run is over."""
+def test_what_the_scheduler_sends_is_done(
+    team: Team, run_async: Callable[[Coroutine[Any, Any, Any]], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The template's own sweep, each second instead of each fifth minute, and every event delivered twice."""
+    monkeypatch.setattr("infra.local.scheduler.trigger", lambda _: IntervalTrigger(seconds=1, timezone=UTC))
+    sweep = next(each for each in read_template(ROOT / "template.yaml", PARAMETERS)["jobs"].schedules)
+    function = Function(name="jobs", handler="", code=ROOT, schedules=(sweep,))
+    states: list[str] = []
 
-    def deliver(client: httpx.Client, time: str, kind: str = "RequestResponse") -> dict[str, Any]:
-        answer = client.post(
-            "/2015-03-31/functions/jobs/invocations",
-            json=RETENTION | {"scheduled_for": time},
-            headers={"X-Amz-Invocation-Type": kind},
-        )
-        assert "X-Amz-Function-Error" not in answer.headers, answer.text
-        return answer.json() if kind == "RequestResponse" else {}
+    def deliver(_: str, event: bytes) -> None:
+        states.extend(invoke(json.loads(event))["state"] for _ in range(2))
 
-    with httpx.Client(base_url=stack.url, timeout=60) as client:
-        deliver(client, "2026-11-29T03:30:00Z", "Event")
-        first = deliver(client, "2026-11-29T03:30:00Z")
-        later = deliver(client, "2026-11-30T03:30:00Z")
-        late = [deliver(client, time) for time in ("2026-11-29T03:30:00Z", "2026-11-28T03:30:00Z")]
-    assert first["state"] in ("succeeded", "done", "running")
-    assert later["state"] == "succeeded"
-    assert [each["state"] for each in late] == ["done", "succeeded"]
-    runs = json.loads(stack.almagest("jobs", "history", "retention", "--json"))["runs"]
-    assert sorted((run["scheduled_for"][:10], run["state"], run["attempts"]) for run in runs) == [
-        (f"2026-11-{day}", "succeeded", 1) for day in (28, 29, 30)
-    ]
-    [last] = [
-        each for each in json.loads(stack.almagest("jobs", "list", "--json"))["jobs"] if each["job"] == "retention"
-    ]
-    assert last["last"]["scheduled_for"] == "2026-11-28T03:30:00+00:00"
-    assert last["next"].endswith("T03:30:00+00:00")
+    async def follow() -> None:
+        scheduler = Scheduler([function], deliver)
+        scheduler.start()
+        while len(states) < 6:
+            await asyncio.sleep(0.1)
+        await scheduler.stop()
+
+    run_async(follow())
+    assert states[:6] == ["succeeded", "done"] * 3
+    runs = team.rows("select job, state, attempts from almagest.job_runs")
+    assert set(runs) == {("index_sweep", "succeeded", 1)}

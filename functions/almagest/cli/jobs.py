@@ -115,7 +115,10 @@ def _tell(outcome: "Outcome") -> None:
 
 
 def _next_time(schedule: str, last: Row | None) -> str | None:
-    """The next time of a schedule, in UTC; None where the local stack, which knows schedules, is not installed."""
+    """The next time of a schedule, in UTC; None where the local stack, which knows schedules, is not installed.
+
+    That of a rate which has not come yet is the latest at which it can.
+    """
     try:
         from infra.local.scheduler import trigger
     except ModuleNotFoundError:

@@ -298,11 +298,18 @@ def _concluded(run: Run, figures: Figures, error: str | None, cause: Exception |
     if isinstance(cause, LeaseLost):
         return "lost", None
     try:
-        if not _ended(run, figures, error):
-            return "lost", None
-    except psycopg.Error as lost:
-        logger.error("end of a run not stored", extra={"run": run.id, "error": type(lost).__name__})
-        return "failed", cause or lost
+        held = _ended(run, figures, error)
+    except Exception as lost:
+        # Figures that are no JSON, or a database that does not answer.
+        cause = cause or lost
+        error = error or describe(cause)
+        try:
+            held = _ended(run, {}, error)
+        except psycopg.Error as still:
+            logger.error("end of a run not stored", extra={"run": run.id, "error": type(still).__name__})
+            return "failed", cause
+    if not held:
+        return "lost", None
     return "failed" if error else "succeeded", cause
 
 
