@@ -61,6 +61,7 @@ class Settings(BaseSettings):
     threads: int = Field(2, ge=1, le=64, validation_alias="ALMAGEST_THREADS")
 
     inline_chunks: int = Field(64, ge=0, validation_alias="ALMAGEST_INLINE_CHUNKS")
+    stack: str = Field("local", validation_alias="ALMAGEST_STACK", description="Name of the stack, in its metrics.")
     index_function: str | None = Field(None, validation_alias="ALMAGEST_INDEX_FUNCTION")
     rate_limit: float = Field(100, gt=0, validation_alias="ALMAGEST_RATE_LIMIT")
     caller_cache_seconds: float = Field(30, ge=0, le=30, validation_alias="ALMAGEST_CALLER_CACHE_SECONDS")

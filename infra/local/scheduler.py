@@ -18,8 +18,8 @@ _UNITS = {"minute": "minutes", "hour": "hours", "day": "days"}
 _DAYS = ["", "sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 
 
-def trigger(expression: str) -> BaseTrigger:
-    """Return the times of a `rate(…)` or `cron(…)` expression, in UTC.
+def trigger(expression: str, since: datetime | None = None) -> BaseTrigger:
+    """Return the times of a `rate(…)` or `cron(…)` expression, in UTC; a rate counts from `since`, or from now on.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def trigger(expression: str) -> BaseTrigger:
     """
     if rate := re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", expression):
         if amount := int(rate[1]):
-            return IntervalTrigger(**{_UNITS[rate[2]]: amount}, timezone=UTC)
+            return IntervalTrigger(**{_UNITS[rate[2]]: amount}, start_date=since, timezone=UTC)
     elif cron := re.fullmatch(r"cron\(([^\s#]+) ([^\s#]+) ([^\s#]+) ([^\s#]+) ([^\s#]+) ([^\s#]+)\)", expression):
         minute, hour, day, month, weekday, year = (part.replace("?", "*").lower() for part in cron.groups())
         try:

@@ -246,7 +246,7 @@ def _functions(project: Project, settings: Settings) -> dict[str, Function]:
         "DatabaseSecretArn": secrets.DATABASE,
         "ModelThreads": str(settings.threads),
         # What is reserved in an account is not this machine's number of processes.
-        **{f"{name}Concurrency": "-1" for name in ("Search", "Write", "Bootstrap", "Index")},
+        **{f"{name}Concurrency": "-1" for name in ("Search", "Write", "Bootstrap", "Index", "Jobs")},
     }
     return read_template(TEMPLATE, parameters)
 

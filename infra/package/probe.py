@@ -55,6 +55,7 @@ class _Context:
 def _event(credential: str) -> dict[str, Any]:
     return {
         "version": "2.0",
+        "job": "index_sweep",  # what the jobs function wants to know; the others pass it over
         "rawPath": "/nowhere",
         "rawQueryString": "",
         "headers": {"authorization": f"Bearer {credential}"},

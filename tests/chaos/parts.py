@@ -24,6 +24,12 @@ def postgrest(stack: Stack) -> list[psutil.Process]:
     return [process for process in _children(stack) if process.name() == "postgrest"]
 
 
+def function(stack: Stack, name: str) -> list[psutil.Process]:
+    """Containers of a function."""
+    handler = f"almagest.handlers.{name}.handler"
+    return [process for process in _children(stack) if handler in process.cmdline()]
+
+
 def memory(stack: Stack) -> dict[int, int]:
     """Bytes of its own that each container of the stack's functions has, by process."""
     found = {}

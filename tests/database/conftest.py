@@ -15,6 +15,7 @@ delete from almagest.orgs;
 delete from almagest.audit_log;
 delete from almagest.retrievals;
 delete from almagest.activations;
+delete from almagest.job_runs;
 delete from almagest.embedding_models;
 update almagest.search_profiles set knobs = '{}' where knobs <> '{}';
 """

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from almagest.operations.registry import JOBS
 from infra.local import ROOT
-from infra.local.scheduler import trigger
 from tests.infrastructure.tools import tool
 
 PUBLIC = {"SearchFunction", "WriteFunction", "BootstrapFunction"}
+# Those that are invoked asynchronously, and hold a database connection of their own.
+SCHEDULED = {"IndexFunction", "JobsFunction"}
 Resource = dict[str, Any]
 
 
@@ -123,18 +125,18 @@ def test_no_role_reaches_further_than_it_must(resources: dict[str, Resource]) ->
 
 def test_each_function_has_a_role_of_its_own(resources: dict[str, Resource]) -> None:
     roles = {name: each["Role"]["Fn::GetAtt"][0] for name, each in of_type(resources, "AWS::Lambda::Function").items()}
-    assert len(set(roles.values())) == len(roles) == 4
+    assert len(set(roles.values())) == len(roles) == 5
     supabase, database = {"Ref": "SupabaseSecretArn"}, {"Ref": "DatabaseSecretArn"}
     for function, role in roles.items():
         may = allowed(resources, role)
         logs = {"Fn::GetAtt": [function.replace("Function", "Logs"), "Arn"]}
         assert may.pop("logs:CreateLogStream") == may.pop("logs:PutLogEvents") == [logs]
         assert may.pop("secretsmanager:GetSecretValue") == (
-            [supabase, database] if function == "IndexFunction" else [supabase]
+            [supabase, database] if function in SCHEDULED else [supabase]
         )
         rest = {
             "WriteFunction": {"lambda:InvokeFunction": [{"Fn::GetAtt": ["IndexFunction", "Arn"]}]},
-            "IndexFunction": {"sqs:SendMessage": [{"Fn::GetAtt": ["FailedRuns", "Arn"]}]},
+            **{key: {"sqs:SendMessage": [{"Fn::GetAtt": ["FailedRuns", "Arn"]}]} for key in SCHEDULED},
         }
         assert may == rest.get(function, {})
 
@@ -178,11 +180,15 @@ def test_no_secret_is_in_the_environment(template: dict[str, Any]) -> None:
 def test_schedules(resources: dict[str, Resource]) -> None:
     schedules = of_type(resources, "AWS::Scheduler::Schedule")
     expressions = {
-        schedule["Target"]["Arn"]["Fn::GetAtt"][0]: schedule["ScheduleExpression"] for schedule in schedules.values()
+        json.loads(each["Target"]["Input"])["job"]: each["ScheduleExpression"] for each in schedules.values()
     }
-    assert expressions == {"IndexFunction": "rate(5 minutes)"}
+    assert expressions == {job.name: job.schedule for job in JOBS.values()}
+    assert {each["Target"]["Arn"]["Fn::GetAtt"][0] for each in schedules.values()} == {"JobsFunction"}
     for schedule in schedules.values():
-        trigger(schedule["ScheduleExpression"])
+        # Another zone than UTC would have to be asked for.
+        assert schedule.keys() <= {"Name", "Description", "ScheduleExpression", "FlexibleTimeWindow", "Target", "State"}
+        assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
+        assert schedule.get("State", "ENABLED") == "ENABLED"
         # Two stacks in one account must not fight for a name.
         assert "${AWS::StackName}" in schedule["Name"]["Fn::Sub"]
         target = schedule["Target"]
@@ -208,7 +214,7 @@ def test_failures_are_kept(resources: dict[str, Resource]) -> None:
         config["FunctionName"]["Ref"]: config
         for config in of_type(resources, "AWS::Lambda::EventInvokeConfig").values()
     }
-    assert set(configured) == invoked == {"IndexFunction"}
+    assert set(configured) == invoked == SCHEDULED
     queues = of_type(resources, "AWS::SQS::Queue")
     for config in configured.values():
         queue = config["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ import psycopg
 import pytest
 
 from almagest.cli import main
+from almagest.operations.jobs import Job
+from almagest.operations.registry import JOBS
 from infra.local.postgres import Postgres
 from tests.conftest import Supabase
 from tests.support import Database, clone
@@ -378,3 +381,87 @@ def _failing(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         main(arguments)
     assert caught.value.code == 1
     return capsys.readouterr().err
+
+
+def test_jobs_are_listed_done_and_remembered(
+    run: Run, org: str, project: Supabase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", project.database_url)
+    at = "2026-11-30T12:00:00+02:00"
+    done = run("jobs", "run", "index_sweep", "--scheduled-for", at)
+    assert (done["state"], done["scheduled_for"]) == ("succeeded", "2026-11-30T10:00:00+00:00")
+    assert run("jobs", "run", "index_sweep", "--scheduled-for", "2026-11-30T10:00:00Z")["state"] == "done"
+    assert run("jobs", "run", "index_sweep")["run"] != done["run"]
+
+    listed = {job["job"]: job for job in run("jobs", "list")["jobs"]}
+    assert listed.keys() == JOBS.keys()
+    sweep = listed["index_sweep"]
+    assert sweep["last"]["figures"].keys() == done["figures"].keys()
+    assert sweep["schedule"] == "rate(5 minutes)"
+    # Five minutes at a time from the last one that its schedule sent, not from the one by hand.
+    following = datetime.fromisoformat(sweep["next"])
+    assert timedelta() <= following - datetime.now(UTC) + timedelta(seconds=5) <= timedelta(minutes=5, seconds=5)
+    assert (following.minute % 5, following.second) == (0, 0)
+
+    [by_hand, first] = run("jobs", "history", "index_sweep")["runs"]
+    assert [first["id"], first["state"], first["alive"]] == [done["run"], "succeeded", False]
+    assert [step["name"] for step in first["steps"]] == ["index", "retokenise", "statistics"]
+    assert [each["id"] for each in run("jobs", "history", "-n", "1")["runs"]] == [by_hand["id"]]
+    assert "index_sweep" in _lines(capsys, "jobs", "list")
+    assert "succeeded" in _lines(capsys, "jobs", "history")
+
+
+def test_what_is_wrong_with_a_run_is_said(run: Run, project: Supabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", project.database_url)
+    unknown = " ".join(run("jobs", "run", "sweeping", status=1).split())
+    assert "unknown_job" in unknown
+    assert all(name in unknown for name in JOBS)
+    assert "unknown_job" in run("jobs", "history", "sweeping", status=1)
+    for wrong in ("noon", "2026-11-30", "2026-11-30T12:00:00", "0001-01-01T00:00:00+14:00"):
+        assert "invalid_time" in run("jobs", "run", "retention", "--scheduled-for", wrong, status=1), wrong
+    monkeypatch.setenv("DATABASE_URL", "postgresql://postgres@127.0.0.1:1/postgres")
+    assert "database_unavailable" in run("jobs", "run", "retention", status=1)
+
+
+def test_a_job_that_is_at_work_already_is_left_alone(
+    project: Supabase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R9"""
+    monkeypatch.setenv("SUPABASE_URL", project.url)
+    monkeypatch.setenv("SUPABASE_SECRET_KEY", project.keys.secret)
+    monkeypatch.setenv("DATABASE_URL", project.database_url)
+    with psycopg.connect(project.database_url, autocommit=True) as connection:
+        [run_id] = connection.execute(
+            "select run from engine.claim_run('retention', '2026-11-30', 'another', 60)"
+        ).fetchone() or (None,)
+        try:
+            with pytest.raises(SystemExit) as caught:
+                main(["jobs", "run", "retention", "--json"])
+        finally:
+            connection.execute("select engine.end_run(%s, 'another', '{}', null)", (run_id,))
+    out, err = capsys.readouterr()
+    assert (caught.value.code, json.loads(out)["state"]) == (0, "skipped")
+    assert f"at work already, in run {run_id}" in err
+
+
+def test_a_job_that_fails_is_an_error_and_its_logs_stay_off_standard_output(
+    project: Supabase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R14, P7"""
+    monkeypatch.setenv("SUPABASE_URL", project.url)
+    monkeypatch.setenv("SUPABASE_SECRET_KEY", project.keys.secret)
+    monkeypatch.setenv("DATABASE_URL", project.database_url)
+
+    def work(_: object) -> dict[str, Any]:
+        logging.getLogger("almagest.operations.cleaning").warning("an item was left")
+        raise ValueError("what Ann had written")
+
+    monkeypatch.setitem(JOBS, "cleaning", Job("cleaning", "Cleans.", "rate(1 day)", 60, work))
+    with pytest.raises(SystemExit) as caught:
+        main(["jobs", "run", "cleaning", "--json"])
+    out, err = capsys.readouterr()
+    assert (caught.value.code, json.loads(out)["state"]) == (1, "failed")
+    assert "an item was left" in err
+    assert "cleaning failed: ValueError" in err
+    assert "Ann" not in out + err
+    assert "Traceback" not in err

@@ -75,17 +75,9 @@ class TestMainJob:
         written = team.remember("Indexed later.")
         team.rows("delete from almagest.embeddings where item_id = %s", written["id"])
         team.rows("update almagest.items set index_status = 'text_ready' where id = %s", written["id"])
-        assert index.handler({}, Context()) == {"indexed": 1, "stale": 0, "failed": 0, "retokenised": 0, "counted": 0}
-        assert index.handler({}, Context()) == {"indexed": 0, "stale": 0, "failed": 0, "retokenised": 0, "counted": 0}
+        assert index.handler({}, Context()) == {"indexed": 1, "stale": 0, "failed": 0}
+        assert index.handler({}, Context()) == {"indexed": 0, "stale": 0, "failed": 0}
         assert team.rows("select count(*) from almagest.embeddings where item_id = %s", written["id"]) == [1]
-
-    def test_the_daily_job_is_the_index_functions_too(self, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(index, "container", lambda: team.runtime)
-        event = {"job": "retention", "scheduled_for": "2027-01-01T03:00:00Z"}
-        counts = index.handler(event, Context(60_000))
-        assert (counts["added"] >= 2, counts["left"]) == (True, 0)
-        assert index.handler(event, Context(60_000)) == dict.fromkeys(counts, 0)
-        assert team.ask("ann", "POST", "/v1/search", {"query": "anything"}).body["trace_id"]
 
     def test_chunks_by_pages(self, team: Team) -> None:
         written = team.remember("A sentence that fills a chunk. " * 200)

@@ -59,12 +59,13 @@ class Runtime:
 
 def test_functions_reach_what_they_use_and_no_more() -> None:
     found = {name: reach(ROOT / FUNCTIONS, module) for name, module in handlers().items()}
-    assert set(found) == {"search", "write", "bootstrap", "index"}
+    assert set(found) == {"search", "write", "bootstrap", "index", "jobs"}
     # All turn text into vectors: bootstrap has a question, too.
     assert all("fastembed" in each.outside for each in found.values())
     users = {part: {name for name, each in found.items() if part in each.outside} for part in ("psycopg", "boto3")}
-    assert users == {"psycopg": {"index"}, "boto3": {"write"}}
-    assert {name for name, each in found.items() if "semantic_text_splitter" in each.outside} == {"write", "index"}
+    assert users == {"psycopg": {"index", "jobs"}, "boto3": {"write"}}
+    cut = {name for name, each in found.items() if "semantic_text_splitter" in each.outside}
+    assert cut == {"write", "index", "jobs"}
     for each in found.values():
         assert not [
             module for module in each.modules if module.startswith(("almagest.cli", "almagest.database.migrate"))

@@ -1,6 +1,6 @@
 """The job that makes old terms again: how it goes on, and when it stops."""
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -44,3 +44,22 @@ def test_stops_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(FakeQueue(10_000), RESERVE_SECONDS) == 0
     monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
     assert run(FakeQueue(10_000), 900) == 0
+
+
+def test_a_run_that_broke_off_goes_on_behind_its_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 10)
+
+    class Progress:
+        def __init__(self, checkpoint: dict[str, Any] | None = None) -> None:
+            self.checkpoint = checkpoint
+            self.saved: list[dict[str, Any]] = []
+
+        def save(self, checkpoint: dict[str, Any]) -> None:
+            self.saved.append(checkpoint)
+
+    first = Progress()
+    assert retokenise(cast(Queue, FakeQueue(25)), 60, first) == 25
+    assert first.saved == [{"made": 10, "before": 16}, {"made": 20, "before": 6}]
+    queue = FakeQueue(15)
+    assert retokenise(cast(Queue, queue), 60, Progress(first.saved[0])) == 25
+    assert queue.asked == [16, 6]

@@ -132,13 +132,25 @@ def open_session(*, autocommit: bool = False) -> Iterator["psycopg.Connection"]:
     settings = read_settings()
     if not settings.database_url:
         raise Problem(503, "no_stack", f"There is no database: set DATABASE_URL, or {START_ADVICE}.")
-    import psycopg
-
     from almagest.database.session import connect
 
+    with database_errors(), connect(settings, autocommit=autocommit) as connection:
+        yield connection
+
+
+@contextmanager
+def database_errors() -> Iterator[None]:
+    """Tell an operator what is wrong with the database, instead of what Postgres says about it.
+
+    Raises
+    ------
+    Problem
+        `database_unavailable`, `schema_mismatch` or `forbidden`, as `open_session` has them.
+    """
+    import psycopg
+
     try:
-        with connect(settings, autocommit=autocommit) as connection:
-            yield connection
+        yield
     except psycopg.errors.InsufficientPrivilege as error:
         detail = "This role may not do it, or is shown some of the rows only: use the URL of the role that migrates."
         raise Problem(403, "forbidden", detail) from error

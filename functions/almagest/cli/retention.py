@@ -19,11 +19,15 @@ Seconds = Annotated[
 @app.command("run", epilog=examples("almagest retention run", "almagest retention run --seconds 60 --json"))
 def run_now(seconds: Seconds = 3600, as_json: Json = False) -> None:
     """Do now what the daily job does: partitions for the months to come, and an end to what is over."""
+    from datetime import UTC, datetime
+
+    from almagest.database.jobs import Jobs
     from almagest.database.retention import Retention
-    from almagest.operations.retention import retain
+    from almagest.operations.retention import expire_runs, retain
 
     with open_session(autocommit=True) as connection:
         counts = retain(Retention(connection), seconds, report=output.print_message)
+        counts["runs"] = expire_runs(Jobs(connection), datetime.now(UTC))
     _show(counts, as_json)
 
 

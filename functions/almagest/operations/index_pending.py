@@ -1,9 +1,6 @@
 """Bringing the index up to date: lease what is outstanding, chunk it, embed it, put it in place."""
 
 import logging
-import os
-import secrets
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +8,7 @@ from almagest import deadline
 from almagest.database.queue import Disconnected, Leased, Queue
 from almagest.embedding.embedder import EmbeddingUnavailable, to_literal
 from almagest.operations.chunks import cut
+from almagest.operations.workers import new_worker
 from almagest.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -46,7 +44,7 @@ def index_pending(runtime: Runtime, queue: Queue, seconds: float) -> dict[str, i
     Disconnected
         When the database goes away; leases then end by themselves.
     """
-    worker = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    worker = new_worker()
     counts = {"indexed": 0, "stale": 0, "failed": 0}
     with deadline.limit(seconds):
         for item in _leased(queue, worker):

@@ -1,19 +1,41 @@
-"""Ending what is kept for a time only: traces and idempotency keys, by the daily job or by hand."""
+"""Ending what is kept for a time only: traces, idempotency keys and old runs, by the daily job or by hand."""
 
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from almagest import deadline
+from almagest.database.jobs import Jobs
 from almagest.database.retention import TABLES, Busy, Retention, Step
 
+if TYPE_CHECKING:
+    from almagest.operations.jobs import Run
+
 BATCH = 5_000
+# For how long it is kept what scheduled work did and found.
+RUN_DAYS = 90
 # A step whose lock is not free is tried again; searches are short, so one of these times nearly always comes through.
 TRIES = 20
 PAUSE_SECONDS = 0.25
 
 Report = Callable[[str], None]
+
+
+def end_what_is_over(run: "Run") -> dict[str, Any]:
+    """Do the daily job: first what `retain` does, then an end to runs that are older than 90 days."""
+
+    def left() -> float:
+        return deadline.remaining(float("inf"))
+
+    figures: dict[str, Any] = dict(run.step("retain", lambda _: dict(retain(Retention(run.connection), left()))))
+    return figures | run.step("runs", lambda _: {"runs": expire_runs(Jobs(run.connection), datetime.now(UTC))})
+
+
+def expire_runs(jobs: Jobs, at: datetime) -> int:
+    """Delete the runs of scheduled work that are too old at a moment, but the latest of each job; how many."""
+    return _in_batches(partial(jobs.expire, at - timedelta(days=RUN_DAYS)))
 
 
 def retain(

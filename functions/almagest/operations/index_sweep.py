@@ -1,0 +1,43 @@
+"""The job that does what the requests left: vectors, terms of an older tokeniser, counts of large partitions."""
+
+from typing import TYPE_CHECKING, Any
+
+from almagest import deadline
+from almagest.database.queue import Queue
+from almagest.operations.index_pending import index_pending
+from almagest.operations.retokenise import retokenise
+
+if TYPE_CHECKING:
+    from almagest.operations.jobs import Run, Step
+
+
+def sweep(run: "Run") -> dict[str, Any]:
+    """Bring the index up to date, as far as the time goes; the next sweep goes on.
+
+    Returns
+    -------
+    dict
+        How many items were `indexed`, became `stale` in between or `failed`; of how many chunks the terms were
+        `retokenised`; how many partitions were `counted`.
+    """
+    queue = Queue(run.connection)
+
+    def index(_: "Step") -> dict[str, Any]:
+        return dict(index_pending(run.runtime, queue, _seconds_left()))
+
+    def make_terms_again(step: "Step") -> dict[str, Any]:
+        return {"retokenised": retokenise(queue, _seconds_left(), step)}
+
+    def count(_: "Step") -> dict[str, Any]:
+        return {"counted": queue.refresh_statistics()}
+
+    figures: dict[str, Any] = {}
+    for name, work in {"index": index, "retokenise": make_terms_again, "statistics": count}.items():
+        # A backlog may take all the time there is, and that is no failure.
+        if _seconds_left() > 0:
+            figures |= run.step(name, work)
+    return figures
+
+
+def _seconds_left() -> float:
+    return deadline.remaining(float("inf"))
