@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from almagest import __version__
-from almagest.cli import admin, configure, items, jobs, migrate, output, profiles, retention, stack, transfer
+from almagest.cli import admin, configure, hub, items, jobs, migrate, output, profiles, retention, stack, transfer
 from almagest.cli.options import examples
 from almagest.problems import Problem
 
@@ -40,6 +40,7 @@ for _name, _group in {
     "deal": admin.deals,
     "scope": admin.scopes,
     "profile": profiles.app,
+    "hub": hub.app,
     "jobs": jobs.app,
     "retention": retention.app,
 }.items():
