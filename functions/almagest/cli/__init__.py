@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from almagest import __version__
-from almagest.cli import admin, configure, hub, items, jobs, migrate, output, profiles, retention, stack, transfer
+from almagest.cli import admin, configure, health, hub, items, jobs, migrate, output, profiles, retention, stack, transfer
 from almagest.cli.options import examples
 from almagest.problems import Problem
 
@@ -29,6 +29,7 @@ items.register(app)
 migrate.register(app)
 transfer.register(app)
 configure.register(app)
+health.register(app)
 for _name, _group in {
     "stack": stack.app,
     "org": admin.orgs,
