@@ -11,7 +11,20 @@ from typing import Annotated
 import typer
 
 from almagest import __version__
-from almagest.cli import admin, configure, health, hub, items, jobs, migrate, output, profiles, retention, stack, transfer
+from almagest.cli import (
+    admin,
+    configure,
+    health,
+    hub,
+    items,
+    jobs,
+    migrate,
+    output,
+    profiles,
+    retention,
+    stack,
+    transfer,
+)
 from almagest.cli.options import examples
 from almagest.problems import Problem
 
