@@ -20,6 +20,9 @@ QUESTION = "which probe does the health check write and take away again"
 TEXT = "This probe of the health check, {word}, is written and taken away again."
 EDITED = "This probe of the health check, {word}, was edited before it is taken away again."
 
+# Tables that hold the word of a memory as long as it is there.
+WHERE_IT_STANDS = {"items", "item_versions", "item_tags", "chunks", "lexical", "retrievals"}
+
 
 class Broken(Exception):
     """Something did not come about as it should; the message is ours, without content."""
@@ -30,7 +33,7 @@ class _Probing:
     """One memory on its way through all that is done to memories."""
 
     probe: Probe
-    word: str = field(default_factory=lambda: f"almagestprobe{uuid4().hex[:12]}")
+    word: str = field(default_factory=lambda: f"almagestprobe{uuid4().hex[:12]}x")
     id: UUID = field(default_factory=uuid4)
 
     def steps(self) -> dict[str, Callable[[], None]]:
@@ -78,6 +81,8 @@ class _Probing:
         _demand(self.is_found(QUESTION, None), "it was not found after it was restored")
 
     def erase(self) -> None:
+        # Else that there is none afterwards would prove nothing.
+        _demand(WHERE_IT_STANDS <= self.residue().keys(), "its word was not where it should have been")
         erase_item(self.probe.runtime, self.probe.caller, self.id, True, new_call())
         try:
             get_item(self.probe.runtime, self.probe.caller, self.id)
@@ -88,8 +93,11 @@ class _Probing:
         _demand(not self.is_found(QUESTION, None), "it was still found")
 
     def demand_no_residue(self) -> None:
-        residue = self.probe.health.residue(str(self.probe.caller.org), self.id, self.word)
+        residue = self.residue()
         _demand(not residue, f"its word still stands in {', '.join(sorted(residue))}")
+
+    def residue(self) -> dict[str, int]:
+        return self.probe.health.residue(str(self.probe.caller.org), self.id, self.word)
 
     def is_found(self, query: str, legs: list[str] | None) -> bool:
         request = SearchRequest.model_validate({"query": query, "k": 20, "legs": legs})
