@@ -32,6 +32,7 @@ grant usage on schema api to service_role;
 grant execute on function
 engine.current_caller(),
 engine.visible(engine.caller, uuid, uuid, uuid, uuid, uuid[]), engine.readable(engine.caller, almagest.items),
+engine.hub_visible(engine.caller, uuid, uuid), engine.hub_rank(text),
 engine.snippet(text, text[]), engine.marked_words(text, text[]), engine.best_words(int[], int[], int[], int),
 engine.mark_pattern(text[], boolean), engine.folded_pieces(text), engine.folded_form(text), engine.cjk_signs(),
 engine.term_words(text, text[]), engine.term_bigrams(text, text[]), engine.term_number(text, text[]),

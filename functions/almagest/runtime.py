@@ -78,6 +78,10 @@ class Runtime:
 
         return Embedder(self.settings.model_path, self.settings.model_name, self.settings.threads)
 
+    def renew_embedder(self) -> None:
+        """Let the next use load the model from its files again."""
+        self.__dict__.pop("embedder", None)
+
     @cached_property
     def tokens(self) -> "TokenVerifier":
         """Made by the first user who comes with a token; most callers have keys."""

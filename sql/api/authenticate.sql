@@ -34,7 +34,8 @@ begin
         select mb.* into m
         from almagest.members as mb
         join almagest.orgs as o on o.id = mb.org_id
-        where mb.user_id = (request ->> 'user_id')::uuid and (wanted is null or wanted in (o.id::text, o.slug))
+        where mb.user_id = (request ->> 'user_id')::uuid and not o.is_system
+            and (wanted is null or wanted in (o.id::text, o.slug))
         order by mb.created_at, mb.org_id
         limit 1;
         if m.org_id is not null then

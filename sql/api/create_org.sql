@@ -1,7 +1,7 @@
 -- Makes an org with its first owner. Only the system (caller null) makes orgs.
 --   request  {slug, name, owner: {user_id, email, name}}; user_id may be left out
 --   returns  {id, slug, name, owner: user id}
---   errors   403 forbidden, 409 slug_taken, 422 invalid_slug
+--   errors   403 forbidden, 409 slug_taken, slug_reserved, 422 invalid_slug
 create or replace function api.create_org(caller jsonb, request jsonb)
 returns jsonb language plpgsql security definer set search_path = '' as $$
 declare
@@ -12,6 +12,7 @@ begin
         perform engine.problem(403, 'forbidden', 'Orgs are made by the operator of the system.');
     end if;
     perform engine.demand_slug(request ->> 'slug');
+    perform engine.demand_free_slug(request ->> 'slug');
     insert into almagest.orgs (slug, name)
     values (request ->> 'slug', coalesce(request ->> 'name', request ->> 'slug'))
     on conflict do nothing

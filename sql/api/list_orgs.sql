@@ -1,4 +1,4 @@
--- All orgs, for the system (caller null) alone.
+-- All orgs but the health checks' own, for the system (caller null) alone.
 --   request  {}
 --   returns  {orgs: [{id, slug, name, created_at}]}
 --   errors   403 forbidden
@@ -13,6 +13,7 @@ begin
             'id', o.id, 'slug', o.slug, 'name', o.name, 'created_at', o.created_at
         ) order by o.slug), '[]')
         from almagest.orgs as o
+        where not o.is_system
     ));
 end
 $$;

@@ -15,12 +15,12 @@ begin
         return c.org_id;
     end if;
     if request ->> 'org' is not null then
-        select o.id into org from almagest.orgs as o where o.slug = request ->> 'org';
-    elsif (select count(*) from almagest.orgs) = 1 then
-        select o.id into org from almagest.orgs as o;
+        select o.id into org from almagest.orgs as o where o.slug = request ->> 'org' and not o.is_system;
+    elsif (select count(*) from almagest.orgs as o where not o.is_system) = 1 then
+        select o.id into org from almagest.orgs as o where not o.is_system;
     else
         perform engine.problem(422, 'org_missing', case
-            when exists (select from almagest.orgs) then 'There is more than one org: say which (--org SLUG).'
+            when exists (select from almagest.orgs as o where not o.is_system) then 'There is more than one org: say which (--org SLUG).'
             else 'There is no org yet: make one (almagest org create).'
         end);
     end if;

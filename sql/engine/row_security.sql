@@ -3,7 +3,7 @@
 
 grant select on
 almagest.items, almagest.item_versions, almagest.item_tags, almagest.chunks, almagest.pins, almagest.strength_signals,
-almagest.retrievals, almagest.projects, almagest.clients, almagest.deals
+almagest.retrievals, almagest.projects, almagest.clients, almagest.deals, almagest.hub_feed, almagest.hub_marks
 to almagest_reader;
 
 drop policy if exists reader on almagest.items;
@@ -78,4 +78,21 @@ create policy reader on almagest.retrievals for select to almagest_reader using 
     org_id = (select (engine.current_caller()).org_id)
     and user_id is not distinct from (select (engine.current_caller()).user_id)
     and agent_id is not distinct from (select (engine.current_caller()).agent_id)
+);
+
+-- What people are told: of the installation who manages an org, of an org everybody in it, of a person that person.
+drop policy if exists reader on almagest.hub_feed;
+create policy reader on almagest.hub_feed for select to almagest_reader using (
+    (org_id is null and user_id is null and (select (engine.current_caller()).manages))
+    or (
+        org_id = (select (engine.current_caller()).org_id)
+        and coalesce(user_id = (select (engine.current_caller()).user_id), user_id is null)
+    )
+);
+
+-- Who has read or dismissed an entry is that person's own.
+drop policy if exists reader on almagest.hub_marks;
+create policy reader on almagest.hub_marks for select to almagest_reader using (
+    user_id = (select (engine.current_caller()).user_id)
+    and exists (select from almagest.hub_feed as f where f.id = entry_id)
 );

@@ -133,3 +133,5 @@ $$;
 
 alter table almagest.orgs add column is_system boolean not null default false;
 comment on column almagest.orgs.is_system is 'The health checks'' own org: no list shows it, and nobody is a member of it.';
+-- one at the most, whoever makes it first
+create unique index orgs_system on almagest.orgs (is_system) where is_system;

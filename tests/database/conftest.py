@@ -12,6 +12,7 @@ from tests.support import Database, clone
 EMPTY = """
 truncate almagest.embeddings;
 delete from almagest.orgs;
+delete from almagest.hub_feed;
 delete from almagest.audit_log;
 delete from almagest.retrievals;
 delete from almagest.activations;

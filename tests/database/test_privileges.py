@@ -29,9 +29,11 @@ READABLE = {
     "projects",
     "clients",
     "deals",
+    "hub_feed",
+    "hub_marks",
 }
 # What the policies and the reader's own functions call of the engine's.
-CALLABLE_BY_READER = {"current_caller", "visible", "readable"}
+CALLABLE_BY_READER = {"current_caller", "visible", "readable", "hub_visible", "hub_rank"}
 # Text in, text out: what snippets are made by.
 CALLABLE_BY_READER |= {"snippet", "marked_words", "best_words", "mark_pattern", "folded_pieces", "folded_form"}
 CALLABLE_BY_READER |= {"term_words", "term_bigrams", "term_number", "stands_whole", "cjk_signs"}

@@ -465,3 +465,56 @@ def test_a_job_that_fails_is_an_error_and_its_logs_stay_off_standard_output(
     assert "cleaning failed: ValueError" in err
     assert "Ann" not in out + err
     assert "Traceback" not in err
+
+
+def _told(project: Supabase, org: str, severity: str = "warning", key: str = "test") -> str:
+    """Open an entry of the Hub for everybody in an org, as a job does it, and return its id."""
+    with psycopg.connect(project.database_url, autocommit=True) as connection:
+        row = connection.execute(
+            "select engine.open_hub_entry(id, null, 'health', %s, %s, 'Items wait', 'Three items wait.',"
+            """ '[{"action": "index", "state": "unchanged"}]', 'Look at the index function.', '{"waiting": 3}')::text"""
+            " from almagest.orgs where slug = %s",
+            (key, severity, org),
+        ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def test_what_people_are_told(run: Run, org: str, project: Supabase, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("hub") == {"entries": []}
+    entry, worse = _told(project, org), _told(project, org, "critical", "test.worse")
+    assert [each["id"] for each in run("hub")["entries"]] == [worse, entry]
+    told = _lines(capsys, "hub")
+    for said in ("CRITICAL  Items wait", "Three items wait.", "action index, state unchanged", entry):
+        assert said in told
+    assert "to do  Look at the index function." in told
+
+    assert run("hub", "read", entry)["read_at"]
+    assert run("hub", "dismiss", worse)["dismissed_at"]
+    assert [each["id"] for each in run("hub")["entries"]] == [entry]
+    assert [each["id"] for each in run("hub", "--all")["entries"]] == [worse, entry]
+    assert "dismissed" in _lines(capsys, "hub", "--all")
+    assert run("hub", "dismiss", worse, "--undo")["dismissed_at"] is None
+    assert run("hub", "read", entry, "--undo")["read_at"] is None
+
+    for number in range(101):
+        _told(project, org, "info", f"test.{number}")
+    assert len(run("hub")["entries"]) == 103
+    assert run("hub", "read", str(uuid4()), status=1).startswith("Error (not_found): ")
+    assert "must be a UUID" in run("hub", "read", "nothing", status=2)
+    with pytest.raises(SystemExit) as caught:
+        main(["hub", "--json", "read", entry])
+    assert caught.value.code == 2
+
+
+def test_an_agent_reads_what_it_is_told_and_cannot_mark_it(
+    run: Run, org: str, project: Supabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = _told(project, org)
+    run("agent", "create", "builder", "--org", org)
+    key = run("key", "create", "--agent", "builder", "--name", "ci", "--org", org)
+    monkeypatch.setenv("ALMAGEST_KEY", key["secret"])
+    assert [each["id"] for each in run("hub")["entries"]] == [entry]
+    refused = run("hub", "dismiss", entry, status=1)
+    assert refused.startswith("Error (no_user): ")
+    assert refused.count("\n") == 1

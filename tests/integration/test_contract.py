@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+import psycopg
 import pytest
 
 from tests.stack import Stack
@@ -60,8 +61,31 @@ def tenant(stack: Stack) -> Iterator[Tenant]:
         answer = http.post("/v1/write/memories/batch", json={"memories": memories}).raise_for_status().json()
         items = [result["id"] for result in answer["results"]]
         traces = [http.post("/v1/search", json={"query": "turn"}).raise_for_status().json()["trace_id"] for _ in "12"]
-        known = {"item": items, "trace": traces, "name": ["user_search", "injection", "own"]}
+        known = {
+            "item": items,
+            "trace": traces,
+            "name": ["user_search", "injection", "own"],
+            "entry": told_in_the_hub(stack, slug),
+        }
         yield Tenant(stack.url, created["secret"], known)
+
+
+def told_in_the_hub(stack: Stack, slug: str) -> list[str]:
+    """Ids of entries of every scope that the org's owner is told of."""
+    with psycopg.connect(stack.database_url, autocommit=True) as connection:
+        opened = connection.execute(
+            """
+            select engine.open_hub_entry(
+                s.org, s.person, 'test', m.slug || s.key, s.severity, 'T', 'F', '[{"action": "x"}]', 'D', '{"n": 1}'
+            )::text
+            from (select o.id, o.slug, u.user_id from almagest.orgs as o join almagest.members as u on u.org_id = o.id
+                where o.slug = %s) as m,
+            lateral (values (null::uuid, null::uuid, 'a', 'info'), (m.id, null, 'b', 'warning'),
+                (m.id, m.user_id, 'c', 'critical')) as s (org, person, key, severity)
+            """,
+            (slug,),
+        ).fetchall()
+    return [entry for (entry,) in opened]
 
 
 def leading_somewhere(known: dict[str, list[str]]) -> dict[str, Any]:

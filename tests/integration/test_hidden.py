@@ -19,6 +19,10 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("GET", "/v1/search/items/<item>/chunks"): None,
     ("GET", "/v1/search/items/<item>/neighbours"): None,
     ("GET", "/v1/search/traces/<trace>"): None,
+    ("POST", "/v1/search/hub/<entry>/read"): None,
+    ("DELETE", "/v1/search/hub/<entry>/read"): None,
+    ("POST", "/v1/search/hub/<entry>/dismiss"): None,
+    ("DELETE", "/v1/search/hub/<entry>/dismiss"): None,
     ("PATCH", "/v1/write/items/<item>"): VERSION,
     ("DELETE", "/v1/write/items/<item>"): None,
     ("POST", "/v1/write/items/<item>/validate"): None,
@@ -56,7 +60,13 @@ def hidden(team: Team) -> dict[str, str]:
     erased = team.remember("A quarry that never was.", private=True)["id"]
     assert team.ask("ann", "DELETE", f"/v1/write/items/{erased}").status == 200
     trace = team.ask("ann", "POST", "/v1/search", {"query": "quarry"}).body["trace_id"]
-    return {"private": private, "turn": turn, "archived": archived, "erased": erased, "trace": trace}
+    [[org, ann]] = team.rows(
+        "select org_id::text, user_id::text from almagest.members where email = %s", f"ann@{team.slug}.example"
+    )
+    opening = "select engine.open_hub_entry(%s, %s, 'test', %s, 'info', 'T', 'F', '[]', 'D', '{}')::text"
+    [entry] = team.rows(opening, org, ann, "test.hidden")
+    assert team.ask("ann", "POST", f"/v1/search/hub/{entry}/read").status == 200
+    return {"private": private, "turn": turn, "archived": archived, "erased": erased, "trace": trace, "entry": entry}
 
 
 def test_every_route_with_an_id_is_tried() -> None:
@@ -69,7 +79,7 @@ def test_what_is_hidden_answers_as_what_is_not_there(
     team: Team, hidden: dict[str, str], method: str, path: str, body: Any, query: dict[str, str]
 ) -> None:
     def ask(who: str, thing: str) -> tuple[int, dict[str, str], str]:
-        address = path.replace("<item>", thing).replace("<trace>", thing)
+        address = path.replace("<item>", thing).replace("<trace>", thing).replace("<entry>", thing)
         return told(team.ask(who, method, address, body, query=query or None))
 
     for who in ("bob", "olga"):

@@ -61,7 +61,14 @@ def test_the_sweep_indexes_what_waits_and_a_second_delivery_does_nothing(team: T
     team.rows("delete from almagest.embeddings where item_id = %s", written["id"])
     team.rows("update almagest.items set index_status = 'text_ready' where id = %s", written["id"])
     first = invoke(SWEEP)
-    nothing = {"stale": 0, "failed": 0, "retokenised": 0, "counted": 0}
+    nothing = {
+        "stale": 0,
+        "failed": 0,
+        "retokenised": 0,
+        "counted": 0,
+        "index_backlog": 0,
+        "index_backlog_seconds": 0.0,
+    }
     assert (first["state"], first["figures"]) == ("succeeded", {"indexed": 1, **nothing})
     assert team.rows("select count(*) from almagest.embeddings where item_id = %s", written["id"]) == [1]
     second = invoke(SWEEP)
@@ -161,7 +168,10 @@ def test_a_sweep_that_has_no_time_for_all_leaves_the_rest_and_has_not_failed(
 
     monkeypatch.setattr("almagest.operations.index_sweep.index_pending", index)
     swept = invoke(SWEEP, int(1000 * (jobs.RESERVE_SECONDS + 1)))
-    assert (swept["state"], swept["figures"]) == ("succeeded", {"indexed": 1})
+    assert (swept["state"], swept["figures"]) == (
+        "succeeded",
+        {"indexed": 1, "index_backlog": 0, "index_backlog_seconds": 0.0},
+    )
 
 
 def test_what_the_scheduler_sends_is_done(

@@ -47,7 +47,7 @@ def test_a_body_is_required_where_one_of_its_fields_is() -> None:
     assert required == {
         "search": True, "write_memory": True, "write_memories": True, "update_item": True,
         "bootstrap": False, "archive_item": False, "restore_item": False, "pin_item": False, "validate_item": False,
-            "put_profile": True,
+            "put_profile": True, "read_hub": False, "dismiss_hub": False,
     }  # fmt: skip
 
 

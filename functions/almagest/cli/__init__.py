@@ -11,7 +11,20 @@ from typing import Annotated
 import typer
 
 from almagest import __version__
-from almagest.cli import admin, configure, items, jobs, migrate, output, profiles, retention, stack, transfer
+from almagest.cli import (
+    admin,
+    configure,
+    health,
+    hub,
+    items,
+    jobs,
+    migrate,
+    output,
+    profiles,
+    retention,
+    stack,
+    transfer,
+)
 from almagest.cli.options import examples
 from almagest.problems import Problem
 
@@ -29,6 +42,7 @@ items.register(app)
 migrate.register(app)
 transfer.register(app)
 configure.register(app)
+health.register(app)
 for _name, _group in {
     "stack": stack.app,
     "org": admin.orgs,
@@ -40,6 +54,7 @@ for _name, _group in {
     "deal": admin.deals,
     "scope": admin.scopes,
     "profile": profiles.app,
+    "hub": hub.app,
     "jobs": jobs.app,
     "retention": retention.app,
 }.items():

@@ -100,7 +100,8 @@ def export(
 
 def _header(connection: psycopg.Connection, org: str, user: str | None, vectors: bool) -> dict[str, Any]:
     row = connection.execute(
-        "select to_jsonb(o), (select max(version) from almagest.migrations) from almagest.orgs as o where o.slug = %s",
+        "select to_jsonb(o) - 'is_system', (select max(version) from almagest.migrations) from almagest.orgs as o"
+        " where o.slug = %s and not o.is_system",
         (org,),
     ).fetchone()
     if row is None:

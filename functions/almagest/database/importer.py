@@ -127,7 +127,7 @@ def _importer(
         return _Importer(connection, _make_org(connection, text, header["org"]), None, {})
     if not org:
         raise Problem(422, "invalid_request", "This is one person's export: say with --org which org it goes into.")
-    row = connection.execute("select id::text from almagest.orgs where slug = %s", (org,)).fetchone()
+    row = connection.execute("select id::text from almagest.orgs where slug = %s and not is_system", (org,)).fetchone()
     if row is None:
         raise Problem(404, "unknown_org", f"There is no org {org!r}.")
     member = member_of(connection, row[0], user or header["user"]["email"] or "")
@@ -337,6 +337,9 @@ def _check_schema(connection: psycopg.Connection, header: dict[str, Any]) -> Non
 
 
 def _make_org(connection: psycopg.Connection, header: str, about: dict[str, Any]) -> str:
+    [(reserved,)] = connection.execute("select engine.system_slug()").fetchall()
+    if about.get("slug") == reserved:
+        raise Problem(409, "slug_reserved", f"The slug {reserved!r} is kept for the system itself.")
     made = None
     try:
         with connection.transaction():

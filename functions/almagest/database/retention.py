@@ -68,7 +68,7 @@ class Retention:
         """The days of the installation (`org` null) and of each org that has its own."""
         rows = self._connection.execute(
             "select o.slug, r.trace_days, r.idempotency_days from almagest.retention as r"
-            " left join almagest.orgs as o on o.id = r.org_id order by o.slug nulls first"
+            " left join almagest.orgs as o on o.id = r.org_id where o.is_system is not true order by o.slug nulls first"
         ).fetchall()
         return [dict(zip(("org", "trace_days", "idempotency_days"), row, strict=True)) for row in rows]
 
@@ -80,7 +80,8 @@ class Retention:
         made = self._connection.execute(
             "insert into almagest.retention as r (org_id, trace_days, idempotency_days)"
             " select o.id, %(traces)s, %(keys)s from (select null::uuid as id, null as slug"
-            "  union all select id, slug from almagest.orgs) as o where o.slug is not distinct from %(org)s"
+            "  union all select id, slug from almagest.orgs where not is_system) as o"
+            " where o.slug is not distinct from %(org)s"
             " on conflict (org_id) do update set trace_days = coalesce(excluded.trace_days, r.trace_days),"
             "  idempotency_days = coalesce(excluded.idempotency_days, r.idempotency_days), updated_at = now()"
             " returning 1",
@@ -91,7 +92,9 @@ class Retention:
     def forget_days(self, org: str) -> None:
         """Let an org keep things for as long as the installation does."""
         self._connection.execute(
-            "delete from almagest.retention where org_id = (select id from almagest.orgs where slug = %s)", (org,)
+            "delete from almagest.retention"
+            " where org_id = (select id from almagest.orgs where slug = %s and not is_system)",
+            (org,),
         )
 
     def partitions(self) -> list[dict[str, Any]]:

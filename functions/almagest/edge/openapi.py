@@ -79,7 +79,7 @@ HEADERS = {
 OWN_HEADERS = {"401": ["WWW-Authenticate"], "429": ["Retry-After"], "503": ["Retry-After"]}
 
 # What a path says as the id of something. A function reads it as text, so that what is no id is a 404 like all others.
-ID_PARAMETERS = {"item", "trace"}
+ID_PARAMETERS = {"item", "trace", "entry"}
 
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",

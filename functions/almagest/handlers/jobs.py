@@ -3,11 +3,12 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from almagest.edge.metrics import tell_job
 from almagest.edge.observe import begin, logger, note, unexpected
-from almagest.operations.jobs import Outcome, read_time, run_job
+from almagest.operations.jobs import Job, Outcome, read_time, run_job
 from almagest.operations.registry import find_job
 from almagest.problems import Problem
-from almagest.runtime import container
+from almagest.runtime import Runtime, container
 
 # Time kept back to store how a run ended, before Lambda ends the function.
 RESERVE_SECONDS = 15.0
@@ -25,7 +26,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         note(job=job.name)
         given = event.get("scheduled_for")
         scheduled_for = datetime.now(UTC) if given is None else read_time(given)
-        outcome = run_job(container(), job, scheduled_for, _seconds_left(context) - RESERVE_SECONDS)
+        outcome = _done(container(), job, scheduled_for, _seconds_left(context) - RESERVE_SECONDS)
     except Problem as problem:
         logger.error("job refused", extra={"code": problem.code, "detail": problem.detail})
         raise
@@ -33,6 +34,18 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         unexpected(error)
         raise
     return _told(outcome)
+
+
+def _done(runtime: Runtime, job: Job, scheduled_for: datetime, seconds: float) -> Outcome:
+    """Do a run, and tell the metrics of it; one that another worker does, or did, is told by that one."""
+    try:
+        outcome = run_job(runtime, job, scheduled_for, seconds)
+    except Exception:
+        tell_job(runtime.settings.stack, job.name, failed=True, figures={})
+        raise
+    if outcome.state in ("succeeded", "failed"):
+        tell_job(runtime.settings.stack, job.name, failed=outcome.state == "failed", figures=outcome.figures)
+    return outcome
 
 
 def _told(outcome: Outcome) -> dict[str, Any]:

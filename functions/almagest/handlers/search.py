@@ -1,12 +1,14 @@
-"""The search function: ranked answers, items, chunks, traces, and the profiles that answers are ranked by."""
+"""The search function: ranked answers, items, chunks, traces, the profiles that answers are ranked by, and the Hub."""
 
 from typing import Annotated, Any
 
 from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from almagest.edge.app import App, path_id
+from almagest.models.base import Empty
 from almagest.models.errors import summary
 from almagest.models.fields import INT32_MAX, PAGE_CURSOR
+from almagest.models.hub import HubEntry, HubPage, HubState, Severity
 from almagest.models.profiles import DescribedProfile, Profile, ProfileList, ProfileReset, ProfileWrite
 from almagest.models.search import (
     DEFAULT_PAGE,
@@ -20,6 +22,7 @@ from almagest.models.search import (
     SearchResponse,
 )
 from almagest.models.traces import Trace
+from almagest.operations.hub import list_hub, mark_hub
 from almagest.operations.profiles import delete_profile, get_profile, list_profiles, put_profile
 from almagest.operations.search import (
     get_chunks,
@@ -106,6 +109,53 @@ def put_one_profile(name: str, request: ProfileWrite) -> Profile:
 def delete_one_profile(name: str) -> ProfileReset:
     """Back to what is built in; one that is not built in is gone. For owners and admins."""
     return delete_profile(app.runtime, app.caller, name)
+
+
+@app.get("/v1/search/hub", summary="List what people are told", operation_id="list_hub")
+def get_hub(
+    state: Annotated[HubState, Query()] = "open",
+    severity: Annotated[Severity | None, Query()] = None,
+    include_dismissed: Annotated[bool, Query()] = False,
+    cursor: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
+) -> HubPage:
+    """What the system could not settle by itself: of the installation for owners and admins, of the org for all of it,
+    of a person for that person alone. The worst first, and of them the newest; give `next_cursor` as `cursor` to get
+    the next page.
+    """
+    return list_hub(
+        app.runtime,
+        app.caller,
+        state=state,
+        severity=severity,
+        include_dismissed=include_dismissed,
+        cursor=cursor,
+        limit=limit,
+    )
+
+
+@app.post("/v1/search/hub/<entry>/read", summary="Mark an entry of the Hub as read", operation_id="read_hub")
+def post_read(entry: str, request: Empty) -> HubEntry:
+    """For the caller's user alone; a key without a user gets a 403."""
+    return mark_hub(app.runtime, app.caller, path_id(entry), "read")
+
+
+@app.delete("/v1/search/hub/<entry>/read", summary="Mark an entry of the Hub as unread", operation_id="unread_hub")
+def delete_read(entry: str) -> HubEntry:
+    """As if it had not been read."""
+    return mark_hub(app.runtime, app.caller, path_id(entry), "read", taken_back=True)
+
+
+@app.post("/v1/search/hub/<entry>/dismiss", summary="Dismiss an entry of the Hub", operation_id="dismiss_hub")
+def post_dismiss(entry: str, request: Empty) -> HubEntry:
+    """Out of the user's own list, until its severity rises; a key without a user gets a 403."""
+    return mark_hub(app.runtime, app.caller, path_id(entry), "dismissed")
+
+
+@app.delete("/v1/search/hub/<entry>/dismiss", summary="Take back a dismissal", operation_id="undismiss_hub")
+def delete_dismiss(entry: str) -> HubEntry:
+    """Back in the user's own list."""
+    return mark_hub(app.runtime, app.caller, path_id(entry), "dismissed", taken_back=True)
 
 
 def _invalid(field: str, message: str) -> Problem:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from almagest import deadline
+from almagest.database.health import Health
 from almagest.database.queue import Queue
 from almagest.operations.index_pending import index_pending
 from almagest.operations.retokenise import retokenise
@@ -18,7 +19,8 @@ def sweep(run: "Run") -> dict[str, Any]:
     -------
     dict
         How many items were `indexed`, became `stale` in between or `failed`; of how many chunks the terms were
-        `retokenised`; how many partitions were `counted`.
+        `retokenised`; how many partitions were `counted`; what still waits then: `index_backlog` items, the oldest for
+        `index_backlog_seconds`.
     """
     queue = Queue(run.connection)
 
@@ -36,7 +38,8 @@ def sweep(run: "Run") -> dict[str, Any]:
         # A backlog may take all the time there is, and that is no failure.
         if _seconds_left() > 0:
             figures |= run.step(name, work)
-    return figures
+    items, seconds = Health(run.connection).backlog()
+    return figures | {"index_backlog": items, "index_backlog_seconds": round(seconds, 1)}
 
 
 def _seconds_left() -> float:

@@ -18,6 +18,18 @@ def _retain(run: Run) -> dict[str, Any]:
     return end_what_is_over(run)
 
 
+def _check_health(run: Run) -> dict[str, Any]:
+    from almagest.operations.health.run import check_health
+
+    return check_health(run)
+
+
+def _remediate(run: Run) -> dict[str, Any]:
+    from almagest.operations.remediation.run import remediate
+
+    return remediate(run)
+
+
 # The template has the same schedules, and a test compares them. A job's seconds end before its next run begins.
 JOBS = {
     job.name: job
@@ -30,6 +42,8 @@ JOBS = {
             840,
             _retain,
         ),
+        Job("health", "Makes the health checks.", "cron(0 0,12 * * ? *)", 600, _check_health),
+        Job("remediation", "Mends what the health checks found.", "cron(15 0,12 * * ? *)", 840, _remediate),
     )
 }
 

@@ -1,0 +1,171 @@
+"""What the health checks ask of Postgres, and where their results are kept."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from almagest.database.portable import STAYS, TABLES
+
+# Every table of the schema; a test compares them with the migrations.
+EXPECTED_TABLES = sorted([table.name for table in TABLES] + list(STAYS))
+
+
+class Health:
+    """Calls of the engine's health functions.
+
+    Parameters
+    ----------
+    connection
+        In autocommit mode, of the role that scheduled work has.
+    """
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+
+    def limit(self, seconds: float | None) -> None:
+        """End each statement from now on that takes longer; None lets all of them go on."""
+        milliseconds = 0 if seconds is None else max(1, int(seconds * 1000))
+        self._connection.execute("select set_config('statement_timeout', %s, false)", (str(milliseconds),))
+
+    def count_tables(self) -> int:
+        """How many tables there are."""
+        return int(self._value("select engine.count_tables()"))
+
+    def table_faults(self) -> list[tuple[str, str]]:
+        """Tables that are missing, unreadable, unwritable or unforced: name and fault."""
+        return self._rows("select name, fault from engine.table_faults(%s)", EXPECTED_TABLES)
+
+    def open_doors(self) -> list[tuple[str, str]]:
+        """What those may reach who may reach nothing: role and name."""
+        return self._rows("select role, name from engine.open_doors()")
+
+    def count_orphans(self, kind: str, model: str | None) -> int | None:
+        """How many orphans of a kind there are; None where that depends on the model in force, and it is not known.
+
+        Raises
+        ------
+        psycopg.errors.QueryCanceled
+            When counting takes longer than the connection allows.
+        """
+        counted = self._value("select engine.count_orphans(%s, %s)", kind, model)
+        return None if counted is None else int(counted)
+
+    def index_faults(self) -> list[tuple[str, str, str | None]]:
+        """Indexes that are missing, invalid or other than expected: name, fault and definition."""
+        return self._rows("select name, fault, definition from engine.index_faults()")
+
+    def backlog(self) -> tuple[int, float]:
+        """How many items wait to be indexed, and since how many seconds the oldest does."""
+        [(items, seconds)] = self._rows("select items, seconds from engine.backlog()")
+        return int(items), float(seconds)
+
+    def last_successes(self, jobs: Sequence[str]) -> dict[str, datetime | None]:
+        """When each of some jobs last succeeded; None where it never has."""
+        return dict(self._rows("select job, succeeded_at from engine.last_successes(%s)", list(jobs)))
+
+    def installed_at(self) -> datetime:
+        """Since when scheduled runs are kept here."""
+        since: datetime = self._value("select engine.installed_at()")
+        return since
+
+    def partitions_missing(self, at: datetime) -> list[str]:
+        """Partitions of the month after a moment's that are not there."""
+        return [name for (name,) in self._rows("select name from engine.partitions_missing(%s)", at)]
+
+    def system_caller(self) -> dict[str, str]:
+        """Who acts in the health checks' own org, as the API takes a caller."""
+        caller: dict[str, str] = self._value("select engine.system_caller()")
+        return caller
+
+    def planted(self, set_name: str) -> dict[str, Any] | None:
+        """What was noted when a set of items was planted."""
+        noted: dict[str, Any] | None = self._value("select engine.planted(%s)", set_name)
+        return noted
+
+    def note_planted(self, set_name: str, planted: dict[str, Any]) -> None:
+        """Note what was planted."""
+        self._rows("select engine.note_planted(%s, %s)", set_name, Jsonb(planted))
+
+    def system_items(self, prefix: str) -> dict[str, UUID]:
+        """Items of the system's org that are active and found by meaning, by their `source_ref`."""
+        return dict(
+            self._rows(
+                "select source_ref, id from engine.system_items(%s) where state = 'active'"
+                " and index_status = 'search_ready'",
+                prefix,
+            )
+        )
+
+    def clear_system_items(self, prefix: str) -> int:
+        """Take items of the system's org out altogether; how many."""
+        return int(self._value("select engine.clear_system_items(%s)", prefix))
+
+    def residue(self, org: str, item: UUID, word: str) -> dict[str, int]:
+        """In how many rows of which tables a word of an item still stands."""
+        return dict(self._rows("select name, hits from engine.residue(%s, %s, %s)", org, item, word))
+
+    def store_check(self, run: int, check: dict[str, Any]) -> None:
+        """Keep what a check found in a run; once a run, the last one counts."""
+        self._rows(
+            "select engine.store_check(%s, jsonb_populate_record(null::almagest.health_checks, %s))",
+            *(run, Jsonb(check)),
+        )
+
+    def store_run(self, run: int) -> str:
+        """Keep the worst status of a health run's checks, and return it."""
+        return str(self._value("select engine.store_health_run(%s)", run))
+
+    def last_run(self) -> int | None:
+        """The latest health run that was stored."""
+        run: int | None = self._value("select max(run_id) from almagest.health_runs")
+        return run
+
+    def run(self, run: int) -> tuple[datetime, str]:
+        """When a health run was made, and its worst status."""
+        [found] = self._rows("select checked_at, status from almagest.health_runs where run_id = %s", run)
+        return found[0], found[1]
+
+    def checks(self, run: int) -> list[dict[str, Any]]:
+        """What the checks of a run found, in the order in which they were made."""
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(
+                "select name, status, measured, threshold, unit, sentence, figures, duration_ms, checked_at"
+                " from almagest.health_checks where run_id = %s order by checked_at, name",
+                (run,),
+            ).fetchall()
+
+    def open_hub_entry(self, key: str, severity: str, told: dict[str, Any]) -> None:
+        """Tell the owners and admins of every org; one open entry a key."""
+        self._rows(
+            "select engine.open_hub_entry(null, null, 'health', %s, %s, %s, %s, %s, %s, %s)",
+            *(key, severity, told["title"], told["found"], Jsonb(told["tried"]), told["to_do"], Jsonb(told["figures"])),
+        )
+
+    def close_hub_entry(self, key: str) -> bool:
+        """Close an entry; whether it was open."""
+        return bool(self._value("select engine.close_hub_entry(null, null, %s)", key))
+
+    def is_open(self, key: str) -> bool:
+        """Whether an entry of the installation is open."""
+        return bool(
+            self._value(
+                "select exists (select from almagest.hub_feed where key = %s and org_id is null and closed_at is null)",
+                key,
+            )
+        )
+
+    def open_hub_entries(self) -> int:
+        """How many entries of the Hub are open."""
+        return int(self._value("select count(*) from almagest.hub_feed where closed_at is null"))
+
+    def _rows(self, statement: str, *parameters: object) -> list[Any]:
+        return self._connection.execute(statement.encode(), parameters or None).fetchall()
+
+    def _value(self, statement: str, *parameters: object) -> Any:
+        [(value,)] = self._rows(statement, *parameters)
+        return value

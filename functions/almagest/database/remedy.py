@@ -1,0 +1,105 @@
+"""What remediation does in Postgres, and where it is kept what it did."""
+
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+
+class Remedy:
+    """Calls of the engine's remediation functions; each mends up to so many, and is a transaction of its own.
+
+    Parameters
+    ----------
+    connection
+        In autocommit mode, of the role that migrates.
+    """
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+
+    def claim(self, run: int, *, again: bool) -> int | None:
+        """Take the latest unhealthy run that has not been tried, or with `again` that may have been; None for none."""
+        claimed: int | None = self._value("select engine.claim_unhealthy(%s, %s)", run, again)
+        return claimed
+
+    def tries_in_vain(self, check: str, run: int) -> int:
+        """In how many runs before this one a check was tried in vain, since it last passed."""
+        return int(self._value("select engine.tries_in_vain(%s, %s)", check, run))
+
+    def tried(self, check: str) -> list[dict[str, Any]]:
+        """What was tried for a check since it last passed: `what`, `when`, `outcome`, `before`, `after`."""
+        tried: list[dict[str, Any]] = self._value("select engine.tried(%s)", check)
+        return tried
+
+    def record(self, done: dict[str, Any]) -> None:
+        """Keep what one action did: the columns of `almagest.remediations`."""
+        self._value(
+            "select engine.record_remediation(jsonb_populate_record(null::almagest.remediations, %s))", Jsonb(done)
+        )
+
+    def index_orphans(self, kind: str, model: str, most: int) -> int:
+        """Have items indexed anew whose chunks lack vectors of a model, or that lack chunks; how many."""
+        return int(self._value("select engine.index_orphans(%s, %s, %s)", kind, model, most))
+
+    def delete_superfluous_vectors(self, model: str, most: int) -> int:
+        """Delete vectors of other models beside one of the model in force."""
+        return int(self._value("select engine.delete_superfluous_vectors(%s, %s)", model, most))
+
+    def delete_zero_vectors(self, most: int) -> int:
+        """Delete vectors of zeros."""
+        return int(self._value("select engine.delete_zero_vectors(%s)", most))
+
+    def delete_chunks_without_item(self, most: int) -> int:
+        """Delete chunks of no item."""
+        return int(self._value("select engine.delete_chunks_without_item(%s)", most))
+
+    def delete_rows_without_chunk(self, most: int) -> int:
+        """Delete terms and vectors of no chunk."""
+        return int(self._value("select engine.delete_rows_without_chunk(%s)", most))
+
+    def release_leases(self) -> int:
+        """Give back what workers hold that have been dead for ten minutes."""
+        return int(self._value("select engine.release_leases(interval '10 minutes')"))
+
+    def recount_drifted(self, most: int) -> int:
+        """Count orgs again whose statistics are off."""
+        return int(self._value("select engine.recount_drifted(%s)", most))
+
+    def mend_index(self, name: str, fault: str, definition: str | None) -> None:
+        """Make an index that is missing, or one that is invalid anew, while others go on writing.
+
+        Raises
+        ------
+        psycopg.Error
+            When it cannot be made, or not in the time that the connection allows.
+        """
+        index = sql.Identifier("almagest", name)
+        if fault == "missing" and definition:
+            self._make_index(name, definition)
+        elif fault == "invalid" and definition is None and "_cc" in name:
+            # What a `reindex concurrently` that broke off has left beside the index.
+            self._connection.execute(sql.SQL("drop index concurrently if exists {}").format(index))
+        elif fault == "invalid":
+            self._connection.execute(sql.SQL("reindex index concurrently {}").format(index))
+
+    def _make_index(self, name: str, definition: str) -> None:
+        made, _, rest = definition.partition(f" INDEX {name} ON ")
+        if not rest.startswith("ONLY "):
+            self._connection.execute(f"{made} INDEX CONCURRENTLY IF NOT EXISTS {name} ON {rest}".encode())
+            return
+        # That of a partitioned table cannot be made concurrently: those of its partitions can, and are then taken over.
+        table, _, how = rest.removeprefix("ONLY almagest.").partition(" ")
+        for (partition,) in self._rows("select name from engine.partitions_of(%s)", table):
+            own = f"{partition}_{name}"[:63]
+            statement = f"{made} INDEX CONCURRENTLY IF NOT EXISTS {own} ON almagest.{partition} {how}"
+            self._connection.execute(statement.encode())
+        self._connection.execute(f"{made} INDEX IF NOT EXISTS {name} ON almagest.{table} {how}".encode())
+
+    def _rows(self, statement: str, *parameters: object) -> list[Any]:
+        return self._connection.execute(statement.encode(), parameters or None).fetchall()
+
+    def _value(self, statement: str, *parameters: object) -> Any:
+        [(value,)] = self._rows(statement, *parameters)
+        return value

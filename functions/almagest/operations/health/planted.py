@@ -1,0 +1,113 @@
+"""Sets of memories in the system's own org: planted once for each version and model, and planted again on demand."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from almagest.models.call import Call
+from almagest.models.search import SearchRequest, SearchResponse
+from almagest.models.write import BatchWrite
+from almagest.operations.health.check import Probe
+from almagest.operations.health.paraphrases import Pair
+from almagest.operations.search import search
+from almagest.operations.write import write_memories
+
+
+class NotPlanted(Exception):
+    """The memories could not be put in place."""
+
+
+class PlantedSet:
+    """A set of memories with their questions.
+
+    Parameters
+    ----------
+    probe
+        The check's, or the remediation's.
+    name
+        Of the set; its items' `source_ref` is `health:<name>:<number>`.
+    version
+        Of its texts.
+    pairs
+        The memories and their questions.
+    """
+
+    def __init__(self, probe: Probe, name: str, version: int, pairs: Sequence[Pair]) -> None:
+        self._probe = probe
+        self._name = name
+        self._version = version
+        self._pairs = pairs
+
+    @property
+    def noted(self) -> dict[str, Any] | None:
+        """What was noted when it was planted; None where that was of another version or model, or never.
+
+        Raises
+        ------
+        EmbeddingUnavailable
+            When it cannot be told which model is in force.
+        """
+        noted = self._probe.health.planted(self._name)
+        return noted if noted and (noted["version"], noted["model"]) == self._key else None
+
+    def items(self) -> list[UUID | None]:
+        """The item of each pair, None where it is not there, or not found by meaning."""
+        there = self._probe.health.system_items(self._prefix)
+        return [there.get(self._ref(number)) for number in range(len(self._pairs))]
+
+    def plant(self) -> None:
+        """Put all memories in place, and note for each how near its question is.
+
+        Raises
+        ------
+        NotPlanted
+            When some were not stored with their vectors.
+        EmbeddingUnavailable
+            Without an embedder.
+        """
+        version, model = self._key
+        similarities = [self._similarity(pair) for pair in self._pairs]
+        self._probe.health.clear_system_items(self._prefix)
+        memories = [
+            {"content": pair.memory, "type": "note", "source_ref": self._ref(number)}
+            for number, pair in enumerate(self._pairs)
+        ]
+        write_memories(self._probe.runtime, self._probe.caller, BatchWrite(memories=memories), new_call())
+        if None in self.items():
+            raise NotPlanted
+        self._probe.health.note_planted(
+            self._name, {"version": version, "model": model, "similarities": similarities, "count": len(self._pairs)}
+        )
+
+    def ask(self, number: int, k: int) -> SearchResponse:
+        """Ask the question of one pair, as any caller asks."""
+        request = SearchRequest(query=self._pairs[number].question, k=k)
+        return search(self._probe.runtime, self._probe.caller, request, new_call())
+
+    @property
+    def _key(self) -> tuple[int, str]:
+        return self._version, self._probe.runtime.embedder.model
+
+    @property
+    def _prefix(self) -> str:
+        return f"health:{self._name}:"
+
+    def _ref(self, number: int) -> str:
+        return f"{self._prefix}{number:02}"
+
+    def _similarity(self, pair: Pair) -> float:
+        embedder = self._probe.runtime.embedder
+        [passage] = embedder.embed_passages([pair.memory])
+        return round(cosine(embedder.embed_query(pair.question), passage), 4)
+
+
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """Cosine of the angle between two vectors, -1..1; 0 where one has no length."""
+    lengths = math.hypot(*one) * math.hypot(*other)
+    return sum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
+
+
+def new_call() -> Call:
+    """What surrounds one request of a check."""
+    return Call(request_id=f"health-{uuid4()}")

@@ -1,0 +1,51 @@
+"""A health run: each check once, its result stored, the worst of them noted."""
+
+from typing import TYPE_CHECKING, Any
+
+from almagest.database.health import Health
+from almagest.operations.health.check import Check, Result, perform
+from almagest.operations.health.registry import CHECKS
+
+if TYPE_CHECKING:
+    from almagest.operations.jobs import Run
+
+
+def check_health(run: "Run") -> dict[str, Any]:
+    """Make the checks that this run has not made yet, and close the Hub entries of those that pass.
+
+    Returns
+    -------
+    dict
+        `status`, the worst; how many are `failed` and `degraded`; `checks`, for each its status, figure and
+        milliseconds; `index_backlog`, items, and `index_backlog_seconds`, the age of the oldest.
+    """
+    health = Health(run.connection)
+    checks = {name: _check(run, check) for name, check in CHECKS.items()}
+    items, seconds = health.backlog()
+    statuses = [each["status"] for each in checks.values()]
+    return {
+        "status": health.store_run(run.id),
+        "failed": statuses.count("failed"),
+        "degraded": statuses.count("degraded"),
+        "checks": checks,
+        "index_backlog": items,
+        "index_backlog_seconds": round(seconds, 1),
+    }
+
+
+def _check(run: "Run", check: Check) -> dict[str, Any]:
+    return run.step(check.name, lambda _: record(run, perform(check, run.runtime)))
+
+
+def record(run: "Run", result: Result) -> dict[str, Any]:
+    """Store a result with a run, and return its figures."""
+    health = Health(run.connection)
+    health.store_check(run.id, result.row())
+    if result.found.status == "ok":
+        health.close_hub_entry(hub_key(result.name))
+    return {"status": result.found.status, "measured": result.found.measured, "milliseconds": result.duration_ms}
+
+
+def hub_key(check: str) -> str:
+    """The key of a check's entry in the Hub."""
+    return f"health.{check}"

@@ -1,0 +1,1 @@
+"""Remediation: what the system does by itself about what its health checks found."""

@@ -1,0 +1,69 @@
+-- The Hub: where people are told what the system cannot settle by itself. An entry is of the installation (org null,
+-- for owners and admins of every org), of an org, or of a person in it; each scope has one open entry a key.
+
+-- A severity as a number, the worst the highest.
+create or replace function engine.hub_rank(severity text)
+returns int language sql immutable parallel safe as $$
+    select case severity when 'critical' then 3 when 'warning' then 2 else 1 end
+$$;
+
+-- Whether a caller is told of the entries of a scope. A plain expression, like engine.visible.
+create or replace function engine.hub_visible(c engine.caller, org_id uuid, user_id uuid)
+returns boolean language sql immutable parallel safe as $$
+    select case
+        when org_id is null then user_id is null and (c).manages
+        else org_id = (c).org_id and (user_id is null or user_id = (c).user_id)
+    end
+$$;
+
+-- Tells people, or tells them anew: opens the entry of a key, or brings the open one up to date and counts the try.
+-- Where its severity rises, what anybody has read or dismissed of it is forgotten, so that they are told again.
+--   org, person  whom it is for; person null: everybody in the org; both null: the installation
+--   severity     info, warning or critical
+--   finding      what was found, in sentences
+--   tried        an array: what the system did about it
+--   to_do        what a person can do
+--   figures      ids and figures, never content
+-- Returns the entry's id.
+create or replace function engine.open_hub_entry(
+    org uuid, person uuid, source text, key text, severity text, title text, finding text, tried jsonb, to_do text,
+    figures jsonb
+)
+returns uuid language plpgsql as $$
+#variable_conflict use_column
+declare
+    said_before text;
+    entry uuid;
+begin
+    select f.severity into said_before
+    from almagest.hub_feed as f
+    where f.key = open_hub_entry.key and f.org_id is not distinct from org and f.user_id is not distinct from person
+        and f.closed_at is null
+    for no key update;
+    insert into almagest.hub_feed as f (
+        org_id, user_id, source, key, severity, title, found, tried, to_do, figures, tries
+    ) values (
+        org, person, source, key, severity, title, finding, coalesce(tried, '[]'), to_do, coalesce(figures, '{}'), 1
+    )
+    on conflict (key, org_id, user_id) where closed_at is null do update set
+        source = excluded.source, severity = excluded.severity, title = excluded.title, found = excluded.found,
+        tried = excluded.tried, to_do = excluded.to_do, figures = excluded.figures, tries = f.tries + 1,
+        updated_at = now()
+    returning f.id into entry;
+    if said_before is not null and engine.hub_rank(severity) > engine.hub_rank(said_before) then
+        delete from almagest.hub_marks as m where m.entry_id = entry;
+    end if;
+    return entry;
+end
+$$;
+
+-- Closes the open entry of a key, if there is one, and says whether there was.
+create or replace function engine.close_hub_entry(org uuid, person uuid, key text)
+returns boolean language plpgsql as $$
+begin
+    update almagest.hub_feed as f set closed_at = now(), updated_at = now()
+    where f.key = close_hub_entry.key and f.org_id is not distinct from org and f.user_id is not distinct from person
+        and f.closed_at is null;
+    return found;
+end
+$$;

@@ -1,0 +1,221 @@
+-- What remediation does to the database: each function mends up to so many, does nothing where there is nothing, and
+-- returns how many it mended.
+
+-- Takes the latest health run that found something and has not been tried, of the last day; null where there is none.
+-- Where an earlier attempt of this run has taken one, that is it. again: also one that has been tried, as a person
+-- wants it who asks by hand. What a later health run has found to be well, or remediation has tried since, is past.
+create or replace function engine.claim_unhealthy(run bigint, again boolean)
+returns bigint language plpgsql as $$
+declare
+    claimed bigint := (select max(h.run_id) from almagest.health_runs as h where h.remediated_by = run);
+begin
+    if claimed is not null then
+        return claimed;
+    end if;
+    perform pg_advisory_xact_lock(hashtextextended('almagest.remediation', 0));
+    update almagest.health_runs as h set remediated_by = run
+    where h.run_id = (
+        select l.run_id from almagest.health_runs as l
+        where l.status <> 'ok' and (l.remediated_by is null or again) and l.checked_at > now() - interval '24 hours'
+            and not exists (
+                select from almagest.health_runs as n
+                where n.checked_at > l.checked_at and (n.status = 'ok' or (n.remediated_by is not null and not again))
+            )
+        order by l.checked_at desc
+        limit 1
+    )
+    returning h.run_id into claimed;
+    return claimed;
+end
+$$;
+
+-- When a check last passed; -infinity where it never has.
+create or replace function engine.last_passed(check_name text)
+returns timestamptz language sql stable as $$
+    select coalesce(max(c.checked_at), '-infinity') from almagest.health_checks as c
+    where c.name = check_name and c.status = 'ok'
+$$;
+
+-- In how many runs before this one it was tried in vain to mend a check, since it last passed. A run that got somewhere
+-- and left the rest to the next one was not in vain.
+create or replace function engine.tries_in_vain(check_name text, run bigint)
+returns int language sql stable as $$
+    select count(*)::int
+    from (
+        select r.run_id from almagest.remediations as r
+        where r.check_name = tries_in_vain.check_name and r.run_id <> run
+            and r.started_at > engine.last_passed(tries_in_vain.check_name)
+        group by r.run_id
+        having bool_or(r.action <> 'none') and not bool_or(r.action <> 'none' and r.state = 'left')
+    ) as tried
+$$;
+
+-- What was tried for a check since it last passed, the last twenty of it: [{what, when, outcome}].
+create or replace function engine.tried(check_name text)
+returns jsonb language sql stable as $$
+    select coalesce(jsonb_agg(
+        jsonb_build_object('what', r.action, 'when', r.started_at, 'outcome', r.state, 'before', r.before, 'after', r.after)
+        order by r.id
+    ), '[]')
+    from (
+        select t.* from almagest.remediations as t
+        where t.check_name = tried.check_name and t.action <> 'none'
+            and t.started_at > engine.last_passed(tried.check_name)
+        order by t.id desc
+        limit 20
+    ) as r
+$$;
+
+-- Keeps what one action did; once for a run, check and action.
+create or replace function engine.record_remediation(done almagest.remediations)
+returns void language sql as $$
+    insert into almagest.remediations (
+        run_id, health_run_id, check_name, action, attempt, state, before, after, error, started_at, finished_at
+    ) values (
+        (done).run_id, (done).health_run_id, (done).check_name, (done).action, (done).attempt, (done).state,
+        coalesce((done).before, '{}'), coalesce((done).after, '{}'), (done).error, (done).started_at, clock_timestamp()
+    )
+    on conflict (run_id, check_name, action) do update set
+        state = excluded.state, before = excluded.before, after = excluded.after, error = excluded.error,
+        started_at = excluded.started_at, finished_at = excluded.finished_at
+$$;
+
+-- Has items indexed anew, at once: what they say stays found by its words meanwhile.
+create or replace function engine.index_anew(items uuid[])
+returns int language plpgsql as $$
+declare
+    marked int;
+begin
+    update almagest.items as i
+    set index_status = case
+            when exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version) then 'text_ready'
+            else 'pending'
+        end,
+        index_error = null, index_attempts = 0, index_after = now(), lease_owner = null, lease_expires_at = null
+    where i.id = any(items) and i.index_status in ('search_ready', 'text_ready');
+    get diagnostics marked = row_count;
+    return marked;
+end
+$$;
+
+-- Has up to so many items indexed anew whose chunks lack a vector of the model in force, or that lack chunks.
+create or replace function engine.index_orphans(kind text, model text, most int)
+returns int language sql as $$
+    select engine.index_anew(array(
+        select distinct o.item_id
+        from (
+            select w.item_id from engine.chunks_without_vectors() as w where kind = 'chunks_without_vectors'
+            union all
+            select a.item_id from engine.chunks_of_another_model(engine.model_in_force(model)) as a
+            where kind = 'chunks_of_another_model'
+            union all
+            select c.item_id from engine.items_without_chunks() as c where kind = 'items_without_chunks'
+        ) as o
+        limit most
+    ))
+$$;
+
+create or replace function engine.delete_superfluous_vectors(model text, most int)
+returns int language plpgsql as $$
+declare
+    deleted int;
+begin
+    delete from almagest.embeddings as e
+    using (
+        select * from engine.superfluous_vectors(engine.model_in_force(model)) limit most
+    ) as s
+    where e.chunk_id = s.chunk_id and e.model_id = s.model_id;
+    get diagnostics deleted = row_count;
+    return deleted;
+end
+$$;
+
+-- The chunks then lack a vector, which is mended by indexing their items.
+create or replace function engine.delete_zero_vectors(most int)
+returns int language plpgsql as $$
+declare
+    deleted int;
+begin
+    delete from almagest.embeddings as e
+    where (e.chunk_id, e.model_id) in (select z.chunk_id, z.model_id from engine.zero_vectors() as z limit most);
+    get diagnostics deleted = row_count;
+    return deleted;
+end
+$$;
+
+-- With their terms and vectors.
+create or replace function engine.delete_chunks_without_item(most int)
+returns int language plpgsql as $$
+declare
+    deleted int;
+begin
+    delete from almagest.chunks as k
+    where k.id in (select o.chunk_id from engine.chunks_without_item() as o limit most);
+    get diagnostics deleted = row_count;
+    return deleted;
+end
+$$;
+
+create or replace function engine.delete_rows_without_chunk(most int)
+returns int language plpgsql as $$
+declare
+    orphans constant bigint[] := array(select o.chunk_id from engine.rows_without_chunk() as o limit most);
+    terms int;
+    vectors int;
+begin
+    delete from almagest.lexical as l where l.chunk_id = any(orphans);
+    get diagnostics terms = row_count;
+    delete from almagest.embeddings as e where e.chunk_id = any(orphans);
+    get diagnostics vectors = row_count;
+    return terms + vectors;
+end
+$$;
+
+-- Gives back what dead workers hold: items are indexed by the next worker, runs count as failed and are taken up when
+-- their event comes again.
+create or replace function engine.release_leases(since interval)
+returns int language plpgsql as $$
+declare
+    items int;
+    runs int;
+begin
+    update almagest.items as i
+    set index_status = case
+            when exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version) then 'text_ready'
+            else 'pending'
+        end,
+        index_after = now(), lease_owner = null, lease_expires_at = null
+    where i.index_status = 'indexing' and i.lease_expires_at < now() - since;
+    get diagnostics items = row_count;
+    select count(*) into runs from engine.leases_over(since) as o where o.run_id is not null;
+    perform engine.lock_job(over.job), engine.end_dead_runs(over.job, null)
+    from (
+        select distinct r.job from engine.leases_over(since) as o join almagest.job_runs as r on r.id = o.run_id
+    ) as over;
+    return items + runs;
+end
+$$;
+
+-- Counts up to so many orgs again whose statistics are off.
+create or replace function engine.recount_drifted(most int)
+returns int language plpgsql as $$
+declare
+    org uuid;
+    counted int := 0;
+begin
+    for org in select d.org_id from engine.drifted_orgs() as d limit most loop
+        perform engine.count_org(org, 300);
+        counted := counted + 1;
+    end loop;
+    return counted;
+end
+$$;
+
+-- The partitions of a table, for an index that has to be made on each of them.
+create or replace function engine.partitions_of(parent text)
+returns table (name text) language sql stable as $$
+    select c.relname from pg_catalog.pg_inherits as h
+    join pg_catalog.pg_class as c on c.oid = h.inhrelid
+    where h.inhparent = to_regclass(format('almagest.%I', parent))
+    order by 1
+$$;

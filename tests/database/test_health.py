@@ -1,0 +1,430 @@
+"""What the health checks ask of the database, and what remediation does to it: every kind of orphan, made by hand."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from almagest.database.health import EXPECTED_TABLES, Health
+from almagest.database.remedy import Remedy
+from almagest.operations.health.orphaned_embeddings import KINDS
+from infra.local.postgres import Postgres
+from tests.database.concurrency import at_once
+from tests.database.support import MODEL, Org, Server, memory, one_hot, serve, write, write_one
+from tests.support import Database, clone
+
+
+@pytest.fixture
+def own(cluster: Postgres, template_database: Database) -> Iterator[Server]:
+    """A database of the test's own, whose tables and rights it may change."""
+    with clone(cluster, template_database.name) as copy, serve(copy) as connections:
+        yield connections
+
+
+def forge(server: Server, *statements: str) -> None:
+    """Run statements that no foreign key is in the way of."""
+    with server.database.connect("supabase_admin") as connection:
+        connection.execute("set session_replication_role = replica")
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def orphans(server: Server, model: str | None = MODEL) -> dict[str, int | None]:
+    """What is not zero of each kind."""
+    health = Health(server.owner)
+    counts = {kind: health.count_orphans(kind, model) for kind in KINDS}
+    return {kind: count for kind, count in counts.items() if count != 0}
+
+
+class TestTables:
+    def test_all_are_as_they_should_be(self, own: Server) -> None:
+        health = Health(own.owner)
+        assert health.table_faults() == []
+        assert health.open_doors() == []
+        assert health.count_tables() == len(EXPECTED_TABLES) + 2  # and the rest of each table of traces
+
+    def test_what_is_wrong_is_named(self, own: Server) -> None:
+        forge(
+            own,
+            "alter table almagest.folders rename to elsewhere",
+            "revoke all on almagest.policies from postgres",
+            "alter table almagest.policies owner to supabase_admin",
+            "revoke select, insert, update, delete on almagest.policies from postgres",
+            "alter table almagest.items no force row level security",
+            "alter table almagest.chunks disable row level security",
+            "alter table almagest.pins owner to supabase_admin",
+            "grant select on almagest.pins to postgres",
+            "alter table almagest.variables owner to supabase_admin",
+            "grant select, update on almagest.variables to postgres",
+        )
+        assert sorted(Health(own.owner).table_faults()) == [
+            ("chunks", "unforced"),
+            ("folders", "missing"),
+            ("items", "unforced"),
+            ("pins", "unwritable"),
+            ("policies", "unreadable"),
+            ("policies", "unwritable"),
+            ("variables", "unwritable"),
+        ]
+
+    def test_a_database_that_takes_no_writes(self, own: Server) -> None:
+        own.owner.execute("set default_transaction_read_only = on")
+        faults = Health(own.owner).table_faults()
+        assert {fault for _, fault in faults} == {"unwritable"}
+        assert len(faults) == Health(own.owner).count_tables()
+
+    def test_a_role_that_policies_bind_is_no_reader(self, own: Server) -> None:
+        forge(own, "alter role postgres nobypassrls")
+        try:
+            assert ("items", "unreadable") in Health(own.owner).table_faults()
+        finally:
+            forge(own, "alter role postgres bypassrls")
+
+    @pytest.mark.parametrize(
+        ("grant", "door"),
+        [
+            ("grant select on almagest.items to anon", ("anon", "almagest.items")),
+            ("grant update (title) on almagest.items to authenticated", ("authenticated", "almagest.items")),
+            ("grant execute on function api.search(jsonb, jsonb) to anon", ("anon", "api.search(jsonb,jsonb)")),
+            ("grant select on dashboard.degraded_retrievals to public", ("anon", "dashboard.degraded_retrievals")),
+        ],
+    )
+    def test_an_open_door_is_named(self, own: Server, grant: str, door: tuple[str, str]) -> None:
+        forge(own, grant)
+        assert door in Health(own.owner).open_doors()
+
+
+class TestIndexes:
+    def test_the_expected_ones_are_those_of_the_migrations(self, own: Server) -> None:
+        made = own.rows(
+            "select c.relname from pg_index as x join pg_class as c on c.oid = x.indexrelid"
+            " where c.relnamespace = 'almagest'::regnamespace and not c.relispartition"
+            " and not exists (select from pg_constraint as k where k.conindid = c.oid)"
+        )
+        assert sorted(made) == sorted(own.rows("select name from engine.expected_indexes()"))
+        assert Health(own.owner).index_faults() == []
+
+    @pytest.mark.parametrize(
+        "index", ["lexical_terms", "embeddings_vector_1", "items_duplicate", "activations_item", "retrievals_age"]
+    )
+    def test_a_missing_one_is_made_as_it_was(self, own: Server, index: str) -> None:
+        forge(own, f"drop index almagest.{index}")
+        [(name, fault, definition)] = Health(own.owner).index_faults()
+        assert (name, fault) == (index, "missing")
+        Remedy(own.owner).mend_index(name, fault, definition)
+        assert Health(own.owner).index_faults() == []
+
+    def test_an_invalid_one_is_made_again(self, own: Server) -> None:
+        forge(own, "update pg_index set indisvalid = false where indexrelid = 'almagest.embeddings_vector_1'::regclass")
+        [fault] = Health(own.owner).index_faults()
+        assert fault[:2] == ("embeddings_vector_1", "invalid")
+        Remedy(own.owner).mend_index(*fault)
+        assert Health(own.owner).index_faults() == []
+
+    def test_what_a_build_left_that_broke_off_is_dropped(self, own: Server) -> None:
+        forge(
+            own,
+            "create index items_type_ccnew on almagest.items (org_id, type)",
+            "update pg_index set indisvalid = false where indexrelid = 'almagest.items_type_ccnew'::regclass",
+        )
+        [fault] = Health(own.owner).index_faults()
+        assert fault == ("items_type_ccnew", "invalid", None)
+        Remedy(own.owner).mend_index(*fault)
+        assert own.value("select to_regclass('almagest.items_type_ccnew') is null")
+
+    def test_one_that_is_made_otherwise_is_told_and_left(self, own: Server) -> None:
+        forge(own, "drop index almagest.items_type", "create index items_type on almagest.items (type)")
+        [(name, fault, definition)] = Health(own.owner).index_faults()
+        assert (name, fault) == ("items_type", "changed")
+        Remedy(own.owner).mend_index(name, fault, definition)
+        assert Health(own.owner).index_faults() == [(name, fault, definition)]
+
+
+class TestOrphans:
+    @pytest.fixture
+    def item(self, server: Server, org: Org) -> str:
+        return write_one(server, org.owner, "one", one_hot(1))
+
+    def test_there_are_none(self, server: Server, org: Org, item: str) -> None:
+        write_one(server, org.owner, "two, without a vector yet")
+        assert orphans(server) == {}
+
+    def test_chunks_without_vectors(self, server: Server, item: str) -> None:
+        server.rows("delete from almagest.embeddings")
+        assert orphans(server) == {"chunks_without_vectors": 1}
+        remedy = Remedy(server.owner)
+        assert remedy.index_orphans("items_without_chunks", MODEL, 10) == 0
+        assert remedy.index_orphans("chunks_without_vectors", MODEL, 10) == 1
+        assert server.rows("select index_status, index_attempts from almagest.items") == [("text_ready", 0)]
+        assert orphans(server) == {}
+        assert remedy.index_orphans("chunks_without_vectors", MODEL, 10) == 0
+
+    def test_so_many_and_no_more(self, server: Server, org: Org, item: str) -> None:
+        write(server, org.owner, *(memory(f"more {n}", one_hot(n)) for n in range(5)))
+        server.rows("delete from almagest.embeddings")
+        assert Remedy(server.owner).index_orphans("chunks_without_vectors", MODEL, 4) == 4
+        assert orphans(server) == {"chunks_without_vectors": 2}
+
+    def test_what_an_edit_replaced_needs_no_vector(self, server: Server, org: Org, item: str) -> None:
+        changes = {"title": "another"}
+        request = {"id": item, "version": 1, "changes": changes, "idempotency": {"key": "k", "request_hash": "h"}}
+        server.call("update_item", org.owner, request)
+        server.rows("delete from almagest.embeddings where state = 'replaced'")
+        assert orphans(server) == {}
+
+    def test_vectors_of_another_model_alone(self, server: Server, item: str) -> None:
+        assert orphans(server, "new-model") == {"chunks_of_another_model": 1}
+        assert Remedy(server.owner).index_orphans("chunks_of_another_model", "new-model", 10) == 1
+        assert orphans(server, "new-model") == {}
+
+    def test_vectors_of_another_model_beside_the_right_one(self, server: Server, item: str) -> None:
+        server.rows("select engine.register_model('old-model')")
+        server.rows(
+            "insert into almagest.embeddings (chunk_id, model_id, item_id, org_id, state, vector)"
+            " select chunk_id, engine.model_id('old-model'), item_id, org_id, state, vector from almagest.embeddings"
+        )
+        assert orphans(server) == {"superfluous_vectors": 1}
+        assert orphans(server, "old-model") == {"superfluous_vectors": 1}
+        assert Remedy(server.owner).delete_superfluous_vectors(MODEL, 10) == 1
+        assert server.rows("select model_id = engine.model_id(%s) from almagest.embeddings", MODEL) == [True]
+        assert Remedy(server.owner).delete_superfluous_vectors("new-model", 10) == 0
+
+    def test_which_model_is_in_force_may_be_unknown(self, server: Server, item: str) -> None:
+        assert orphans(server, None) == {"chunks_of_another_model": None, "superfluous_vectors": None}
+
+    def test_vectors_of_zeros(self, server: Server, org: Org, item: str) -> None:
+        write_one(server, org.owner, "two", one_hot(2))
+        forge(
+            server,
+            "set search_path = extensions, public",
+            "update almagest.embeddings set vector = array_fill(0::real, array[384])::halfvec"
+            f" where item_id = '{item}'",
+        )
+        assert orphans(server) == {"zero_vectors": 1}
+        assert Remedy(server.owner).delete_zero_vectors(10) == 1
+        assert orphans(server) == {"chunks_without_vectors": 1}
+
+    def test_chunks_without_item(self, server: Server, item: str) -> None:
+        forge(server, f"delete from almagest.items where id = '{item}'")
+        assert orphans(server) == {"chunks_without_item": 1}
+        assert Remedy(server.owner).delete_chunks_without_item(10) == 1
+        assert server.rows(
+            "select count(*) from almagest.lexical union all select count(*) from almagest.embeddings"
+        ) == [
+            0,
+            0,
+        ]
+
+    def test_rows_without_chunk(self, server: Server, item: str) -> None:
+        forge(server, "delete from almagest.chunks", f"delete from almagest.items where id = '{item}'")
+        assert orphans(server) == {"rows_without_chunk": 2}
+        assert Remedy(server.owner).delete_rows_without_chunk(10) == 2
+        assert orphans(server) == {}
+
+    @pytest.mark.parametrize("status", ["search_ready", "text_ready"])
+    def test_items_without_chunks(self, server: Server, item: str, status: str) -> None:
+        server.rows("delete from almagest.chunks")
+        server.rows("update almagest.items set index_status = %s", status)
+        assert orphans(server) == {"items_without_chunks": 1}
+        assert Remedy(server.owner).index_orphans("items_without_chunks", MODEL, 10) == 1
+        assert server.rows("select index_status from almagest.items") == ["pending"]
+
+    def test_leases_of_items(self, server: Server, item: str) -> None:
+        take = (
+            "update almagest.items set index_status = 'indexing', lease_owner = 'w',"
+            " lease_expires_at = now() - make_interval(mins => %s)"
+        )
+        server.rows(take, 5)
+        assert orphans(server) == {}
+        server.rows(take, 11)
+        assert orphans(server) == {"leases_over": 1}
+        assert Remedy(server.owner).release_leases() == 1
+        assert server.rows("select index_status, lease_owner, index_after <= now() from almagest.items") == [
+            ("text_ready", None, True)
+        ]
+
+    def test_leases_of_runs(self, server: Server) -> None:
+        insert = (
+            "insert into almagest.job_runs (job, scheduled_for, state, worker, lease_expires_at)"
+            " values (%s, %s, 'running', 'w', now() - make_interval(mins => %s))"
+        )
+        server.rows(insert, "sleeping", datetime(2026, 1, 1, tzinfo=UTC), 11)
+        server.rows(insert, "waking", datetime(2026, 1, 1, tzinfo=UTC), 9)
+        try:
+            assert orphans(server) == {"leases_over": 1}
+            assert Remedy(server.owner).release_leases() == 1
+            assert server.rows("select job, state from almagest.job_runs order by job") == [
+                ("sleeping", "failed"),
+                ("waking", "running"),
+            ]
+        finally:
+            server.rows("delete from almagest.job_runs")
+
+    @pytest.mark.parametrize("column", ["documents", "total_length"])
+    def test_drifted_statistics(self, server: Server, org: Org, column: str) -> None:
+        write(server, org.owner, *(memory(f"text number {n}", one_hot(n)) for n in range(20)))
+        server.rows("select engine.count_org(%s, 300)", org.id)
+        assert orphans(server) == {}
+        right = server.rows("select documents, total_length from almagest.partition_statistics")
+        server.rows(f"update almagest.partition_statistics set {column} = {column} * 1.08")
+        assert orphans(server) == {}
+        server.rows(f"update almagest.partition_statistics set {column} = {column} / 2")
+        assert orphans(server) == {"drifted_statistics": 1}
+        assert Remedy(server.owner).recount_drifted(10) == 1
+        assert server.rows("select documents, total_length from almagest.partition_statistics") == right
+
+
+class TestRuns:
+    @pytest.fixture(autouse=True)
+    def no_runs_stay(self, server: Server) -> Iterator[None]:
+        yield
+        server.rows("delete from almagest.job_runs")
+
+    def run(self, server: Server, job: str = "health") -> int:
+        made: int = server.value(
+            "insert into almagest.job_runs (job, scheduled_for, state) values (%s, clock_timestamp(), 'running')"
+            " returning id",
+            job,
+        )
+        return made
+
+    def check(self, server: Server, run: int, status: str, name: str = "staleness", hours: float = 0) -> None:
+        Health(server.owner).store_check(
+            run, {"name": name, "status": status, "sentence": "So.", "duration_ms": 1, "figures": {}}
+        )
+        server.rows(
+            "update almagest.health_checks set checked_at = clock_timestamp() - make_interval(secs => %s)"
+            " where run_id = %s and name = %s",
+            hours * 3600, run, name,
+        )  # fmt: skip
+
+    def unhealthy(self, server: Server, status: str = "failed", hours: float = 0) -> int:
+        run = self.run(server)
+        self.check(server, run, status, hours=hours)
+        assert Health(server.owner).store_run(run) == status
+        server.rows(
+            "update almagest.health_runs set checked_at = clock_timestamp() - make_interval(secs => %s)"
+            " where run_id = %s",
+            hours * 3600, run,
+        )  # fmt: skip
+        return run
+
+    def claim(self, server: Server, *, again: bool = False, run: int | None = None) -> int | None:
+        return Remedy(server.owner).claim(run or self.run(server, "remediation"), again=again)
+
+    def test_the_worst_status_is_the_runs(self, server: Server) -> None:
+        run = self.run(server)
+        health = Health(server.owner)
+        assert health.store_run(run) == "failed"  # nothing was checked
+        for name, status, worst in (("a", "ok", "ok"), ("b", "degraded", "degraded"), ("c", "failed", "failed")):
+            self.check(server, run, status, name)
+            assert health.store_run(run) == worst
+        assert health.last_run() == run
+
+    def test_the_latest_unhealthy_run_is_claimed_once(self, server: Server) -> None:
+        self.unhealthy(server, hours=13)
+        latest = self.unhealthy(server, "degraded", hours=1)
+        mine = self.run(server, "remediation")
+        assert self.claim(server, run=mine) == latest
+        assert self.claim(server, run=mine) == latest  # taken up
+        assert self.claim(server) is None  # the older one is past
+        assert self.claim(server, again=True) == latest
+
+    def test_what_was_well_since_is_past(self, server: Server) -> None:
+        self.unhealthy(server, hours=13)
+        self.unhealthy(server, "ok", hours=1)
+        assert self.claim(server) is None
+        assert self.claim(server, again=True) is None
+
+    def test_what_is_older_than_a_day_is_past(self, server: Server) -> None:
+        self.unhealthy(server, hours=25)
+        assert self.claim(server) is None
+
+    def test_two_at_once_do_not_claim_the_same(self, server: Server) -> None:
+        self.unhealthy(server, hours=2)
+        latest = self.unhealthy(server, hours=1)
+        claimed = at_once(server, *[self.claim] * 6)
+        assert sorted(claimed, key=str) == sorted([latest, *[None] * 5], key=str)
+
+    def test_tries_are_counted_since_the_check_passed(self, server: Server) -> None:
+        def tried(state: str, action: str = "index_waiting", run: int | None = None) -> int:
+            run = run or self.run(server, "remediation")
+            remedy.record(
+                {
+                    "run_id": run,
+                    "check_name": "staleness",
+                    "action": action,
+                    "attempt": 1,
+                    "state": state,
+                    "started_at": datetime.now(UTC).isoformat(),
+                }
+            )
+            return run
+
+        remedy = Remedy(server.owner)
+        assert remedy.tries_in_vain("staleness", 0) == 0
+        first = tried("failed")
+        tried("unchanged", "add_partitions", first)
+        tried("unchanged")
+        tried("left")  # got somewhere
+        tried("left", "none")  # was not tried
+        assert remedy.tries_in_vain("staleness", 0) == 2
+        assert remedy.tries_in_vain("staleness", first) == 1
+        assert remedy.tries_in_vain("canary_quality", 0) == 0
+        assert [each["what"] for each in remedy.tried("staleness")] == [
+            "index_waiting", "add_partitions", "index_waiting", "index_waiting",
+        ]  # fmt: skip
+        self.check(server, self.run(server), "ok")
+        assert remedy.tries_in_vain("staleness", 0) == 0
+        assert remedy.tried("staleness") == []
+
+
+def test_the_backlog_is_measured_from_when_an_item_began_to_wait(server: Server, org: Org) -> None:
+    health = Health(server.owner)
+    assert health.backlog() == (0, 0.0)
+    item = write_one(server, org.owner, "without a vector")
+    write_one(server, org.owner, "with a vector", one_hot(1))
+    items, seconds = health.backlog()
+    assert (items, seconds < 5) == (1, True)
+    server.rows("update almagest.items set index_after = now() - interval '20 minutes' where id = %s", item)
+    assert 1200 <= health.backlog()[1] < 1205
+    # Tried, and due in an hour: it has waited since it was written.
+    server.rows(
+        "update almagest.items set index_after = now() + interval '1 hour', index_attempts = 3,"
+        " index_status = 'failed', updated_at = now() - interval '2 hours' where id = %s",
+        item,
+    )
+    assert 7200 <= health.backlog()[1] < 7205
+
+
+def test_residue_is_found_in_every_kind_of_table(server: Server, org: Org) -> None:
+    word = "zyxprobex"
+    item = write_one(server, org.owner, f"about {word}", one_hot(1), tags=[word])
+    health = Health(server.owner)
+
+    def residue() -> dict[str, int]:
+        return health.residue(org.id, UUID(item), word)
+
+    assert residue() == {"items": 1, "chunks": 1, "lexical": 1, "item_tags": 1}
+    search = {"query": word, "k": 3}
+    server.call("search", org.owner, search)
+    assert residue()["retrievals"] == 1
+    server.call("erase_item", org.owner, {"id": item, "strict": True, "idempotency": {"key": "k", "request_hash": "h"}})
+    assert residue() == {}
+
+
+def test_last_successes_and_partitions(server: Server) -> None:
+    health = Health(server.owner)
+    at = datetime(2026, 5, 17, tzinfo=UTC)
+    assert health.partitions_missing(at) == ["retrievals_2026_06", "activations_2026_06"]
+    assert health.last_successes(["never_done"]) == {"never_done": None}
+    ended = datetime(2026, 1, 2, tzinfo=UTC)
+    insert = "insert into almagest.job_runs (job, scheduled_for, state, finished_at) values ('done', %s, %s, %s)"
+    server.rows(insert, ended, "succeeded", ended)
+    server.rows(insert, at, "failed", at)
+    try:
+        assert health.last_successes(["done"]) == {"done": ended}
+    finally:
+        server.rows("delete from almagest.job_runs")
+    assert health.installed_at() <= datetime.now(UTC)
