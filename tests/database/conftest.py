@@ -13,7 +13,6 @@ EMPTY = """
 truncate almagest.embeddings;
 delete from almagest.orgs;
 delete from almagest.hub_feed;
-delete from almagest.job_runs;
 delete from almagest.audit_log;
 delete from almagest.retrievals;
 delete from almagest.activations;

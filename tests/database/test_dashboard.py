@@ -21,8 +21,7 @@ COLUMNS = {
         "mended",
     ],
     "index_backlog": [
-        "org_id", "waiting", "indexing", "leases_expired", "failed", "most_attempts", "oldest_version_of",
-        "overdue_seconds",
+        "org_id", "waiting", "indexing", "leases_expired", "failed", "most_attempts", "oldest_seconds",
     ],
     "job_history": [
         "scheduled_for", "job", "state", "attempts", "late_seconds", "seconds", "steps", "done", "broke_off_at",
@@ -230,7 +229,7 @@ def test_the_backlog_is_counted_by_org(server: Server, org: Org) -> None:
     server.rows("update almagest.items set index_after = now() + interval '1 hour' where id = %s", later)
     server.rows("update almagest.items set index_status = 'text_ready' where id = %s", later)
     found = server.rows(
-        "select org_id::text, waiting, indexing, leases_expired, failed, most_attempts, overdue_seconds::int"
+        "select org_id::text, waiting, indexing, leases_expired, failed, most_attempts, oldest_seconds::int"
         " from dashboard.index_backlog"
     )
     assert [row[:6] for row in found] == [(org.id, 2, 1, 1, 1, 3), (other.id, 1, 0, 0, 0, 0)]
