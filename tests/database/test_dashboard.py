@@ -1,11 +1,13 @@
 """What people read in the Supabase dashboard: right, without content, and for nobody else."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
+from infra.local import ROOT
 from infra.local.postgres import Postgres
 from tests.database.support import Org, Server, one_hot, search, serve, write_one
 from tests.support import Database, clone
@@ -395,6 +397,13 @@ def test_a_grant_on_a_view_alone_opens_nothing(server: Server, view: str) -> Non
     server.rows(f"grant select on dashboard.{view} to authenticated")
     with server.database.connect("authenticated") as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute(f"select * from dashboard.{view}".encode())
+
+
+@pytest.mark.parametrize("view", COLUMNS)
+def test_the_page_has_a_views_columns_in_its_order(view: str) -> None:
+    page = (ROOT / "docs" / "dashboard.md").read_text()
+    section = re.split(r"(?m)^## ", page.split(f"\n## {view}\n")[1])[0]
+    assert re.findall(r"(?m)^\| `(\w+)` \|", section) == COLUMNS[view]
 
 
 @pytest.mark.parametrize("view", COLUMNS)
