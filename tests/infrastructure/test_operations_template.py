@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
+from almagest.edge.metrics import tell_job
+from almagest.operations.health.registry import CHECKS
 from almagest.operations.registry import JOBS
 from infra.local import ROOT
 from infra.local.template import _Loader
@@ -94,10 +96,24 @@ def _drawn() -> list[Metric]:
     return found
 
 
-def _own_metrics() -> set[str]:
-    """Names of metrics that the code of the functions writes."""
-    code = "".join(file.read_text() for file in (ROOT / "functions" / "almagest").rglob("*.py"))
-    return set(re.findall(r'"([A-Z][A-Za-z]+)"', code))
+@pytest.fixture
+def written(capsys: pytest.CaptureFixture[str]) -> dict[str, set[str]]:
+    """Metrics that the jobs function writes, each with the dimensions that it is counted by."""
+    checks = {name: {"status": "ok", "measured": 1, "milliseconds": 1.5} for name in CHECKS}
+    figures = {
+        "health": {"checks": checks, "failed": 0, "degraded": 0, "index_backlog": 0, "index_backlog_seconds": 0.0},
+        "index_sweep": {"index_backlog": 0, "index_backlog_seconds": 0.0},
+        "remediation": {"open_hub_entries": 0},
+    }
+    for job in JOBS:
+        tell_job("a-stack", job, failed=False, figures=figures.get(job, {}))
+    found: dict[str, set[str]] = {}
+    for line in capsys.readouterr().out.splitlines():
+        for group in json.loads(line)["_aws"]["CloudWatchMetrics"]:
+            assert group["Namespace"] == "Almagest"
+            [dimensions] = group["Dimensions"]
+            found |= {metric["Name"]: set(dimensions) for metric in group["Metrics"]}
+    return found
 
 
 def test_every_alarm_tells_the_one_topic_that_it_begins_and_that_it_ends() -> None:
@@ -113,10 +129,10 @@ def test_every_alarm_tells_the_one_topic_that_it_begins_and_that_it_ends() -> No
 
 
 @pytest.mark.parametrize("name", ALARMS)
-def test_an_alarm_looks_at_what_there_is(name: str) -> None:
+def test_an_alarm_looks_at_what_there_is(name: str, written: dict[str, set[str]]) -> None:
     for namespace, metric, dimensions in _metrics(ALARMS[name]):
         if namespace == "Almagest":
-            assert metric in _own_metrics(), metric
+            assert written[metric] == {"stack"}
             assert dimensions == {"stack": "StackName"}
         else:
             dimension, names = AWS_METRICS[namespace]
@@ -189,22 +205,24 @@ def test_what_does_not_come_any_more_is_an_alarm_too() -> None:
             assert stat["Period"] * alarm["EvaluationPeriods"] <= 86400
 
 
-def test_the_dashboard_draws_metrics_that_there_are() -> None:
+def test_the_dashboard_draws_metrics_that_there_are(written: dict[str, set[str]]) -> None:
     drawn = _drawn()
     assert len(drawn) > 50
     for namespace, metric, dimensions in drawn:
         if namespace == "Almagest":
-            assert metric in _own_metrics(), metric
-            assert dimensions.pop("stack") == "StackName"
-            assert set(dimensions) <= {"check", "job"}
-            if "job" in dimensions:
-                assert re.fullmatch(r"[a-z_]+", dimensions["job"])
+            assert dimensions.keys() == written[metric], metric
+            assert dimensions["stack"] == "StackName"
+            assert dimensions.get("job", "health") in JOBS
+            assert dimensions.get("check", "staleness") in CHECKS
         else:
             dimension, names = AWS_METRICS[namespace]
             assert metric in names
             assert set(dimensions) == {dimension}
             assert dimensions[dimension] in TEMPLATE["Parameters"]
-    assert {each["job"] for _, metric, each in drawn if metric == "JobFailures"} >= set(JOBS)
+    assert {each["job"] for _, metric, each in drawn if metric == "JobFailures"} == set(JOBS)
+    for metric in ("CheckStatus", "CheckDuration"):
+        assert {each["check"] for _, name, each in drawn if name == metric} == set(CHECKS)
+    assert written.keys() == {metric for namespace, metric, _ in drawn if namespace == "Almagest"}
 
 
 def test_widgets_lie_beside_each_other() -> None:
