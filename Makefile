@@ -66,7 +66,8 @@ package: $(VENV)/package.stamp
 
 # What is not named in PARAMETERS keeps the value of the deployment before.
 deploy: package $(TOOLS)/tools.stamp
-	$(TOOLS)/bin/sam deploy --template-file template.yaml --stack-name $(STACK) --capabilities CAPABILITY_IAM \
+	$(TOOLS)/bin/sam deploy --template-file template.yaml --stack-name $(STACK) \
+		--capabilities CAPABILITY_IAM CAPABILITY_AUTO_EXPAND \
 		--resolve-s3 --no-confirm-changeset --no-fail-on-empty-changeset \
 		$(if $(PARAMETERS),--parameter-overrides $(PARAMETERS))
 

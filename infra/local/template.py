@@ -20,7 +20,10 @@ _SECTIONS = {
     *("AWSTemplateFormatVersion", "Transform", "Description", "Parameters", "Conditions", "Globals", "Resources"),
 }
 _AWS_ONLY_SECTIONS = {"Outputs", "Metadata"}
-_AWS_ONLY_RESOURCES = {"AWS::Lambda::Permission", "AWS::Logs::LogGroup", "AWS::IAM::Role", "AWS::SQS::Queue"}
+_AWS_ONLY_RESOURCES = {
+    *("AWS::Lambda::Permission", "AWS::Logs::LogGroup", "AWS::IAM::Role", "AWS::SQS::Queue"),
+    *("AWS::Scheduler::ScheduleGroup", "AWS::CloudFormation::Stack"),
+}
 _PARAMETER = {"Type", "Default", "Description", "NoEcho", "AllowedPattern", "AllowedValues", "MinValue", "MaxValue"}
 _FUNCTION = {
     *("CodeUri", "Handler", "Runtime", "Architectures", "MemorySize", "Timeout", "Environment"),
@@ -28,7 +31,9 @@ _FUNCTION = {
 }
 _AWS_ONLY_FUNCTION = {"Policies", "Role", "Tags", "Description", "LoggingConfig", "Tracing", "EventInvokeConfig"}
 _SCHEDULE = {"ScheduleExpression", "Input", "State"}
-_AWS_ONLY_SCHEDULE = {"Description", "Name", "RoleArn", "RetryPolicy", "DeadLetterConfig", "FlexibleTimeWindow"}
+_AWS_ONLY_SCHEDULE = {
+    *("Description", "Name", "GroupName", "RoleArn", "RetryPolicy", "DeadLetterConfig", "FlexibleTimeWindow"),
+}
 _CORS = {"AllowOrigins", "AllowMethods", "AllowHeaders", "ExposeHeaders", "MaxAge"}
 _PSEUDO = {
     "AWS::Region": REGION,

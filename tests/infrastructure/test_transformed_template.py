@@ -186,7 +186,9 @@ def test_schedules(resources: dict[str, Resource]) -> None:
     assert {each["Target"]["Arn"]["Fn::GetAtt"][0] for each in schedules.values()} == {"JobsFunction"}
     for schedule in schedules.values():
         # Another zone than UTC would have to be asked for.
-        assert schedule.keys() <= {"Name", "Description", "ScheduleExpression", "FlexibleTimeWindow", "Target", "State"}
+        assert schedule.keys() <= {
+            *("Name", "GroupName", "Description", "ScheduleExpression", "FlexibleTimeWindow", "Target", "State"),
+        }
         assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
         assert schedule.get("State", "ENABLED") == "ENABLED"
         # Two stacks in one account must not fight for a name.

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from almagest.cli import main
 from almagest.operations.jobs import Job
@@ -469,12 +470,12 @@ def test_a_job_that_fails_is_an_error_and_its_logs_stay_off_standard_output(
 
 def _told(project: Supabase, org: str, severity: str = "warning", key: str = "test") -> str:
     """Open an entry of the Hub for everybody in an org, as a job does it, and return its id."""
+    tried = [{"what": "Indexed again", "outcome": "left", "when": "2026-11-30T00:15:02.1+00:00"}, "x"]
     with psycopg.connect(project.database_url, autocommit=True) as connection:
         row = connection.execute(
-            "select engine.open_hub_entry(id, null, 'health', %s, %s, 'Items wait', 'Three items wait.',"
-            """ '[{"action": "index", "state": "unchanged"}]', 'Look at the index function.', '{"waiting": 3}')::text"""
-            " from almagest.orgs where slug = %s",
-            (key, severity, org),
+            "select engine.open_hub_entry(id, null, 'health', %s, %s, 'Items wait', 'Three items wait.', %s,"
+            " 'Look at the index function.', '{}')::text from almagest.orgs where slug = %s",
+            (key, severity, Jsonb(tried), org),
         ).fetchone()
     assert row is not None
     return str(row[0])
@@ -485,7 +486,13 @@ def test_what_people_are_told(run: Run, org: str, project: Supabase, capsys: pyt
     entry, worse = _told(project, org), _told(project, org, "critical", "test.worse")
     assert [each["id"] for each in run("hub")["entries"]] == [worse, entry]
     told = _lines(capsys, "hub")
-    for said in ("CRITICAL  Items wait", "Three items wait.", "action index, state unchanged", entry):
+    for said in (
+        "CRITICAL  Items wait",
+        "Three items wait.",
+        "Indexed again (left, 2026-11-30 00:15 UTC)",
+        "tried  x",
+        entry,
+    ):
         assert said in told
     assert "to do  Look at the index function." in told
 

@@ -1,5 +1,6 @@
 """Commands about the Hub. They act for the holder of ALMAGEST_KEY, or of the local stack's own key."""
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -96,8 +97,8 @@ def _told(entry: "HubEntry") -> str:
 
 
 def _attempt(tried: Any) -> str:
-    if not isinstance(tried, dict):
-        return str(tried)
-    # What was done comes first, and what became of it; the database keeps no order of its own.
-    names = sorted(tried, key=lambda name: (name != "action", name != "state", name))
-    return ", ".join(f"{name} {tried[name]}" for name in names if tried[name] not in (None, {}, []))
+    """What was done, what became of it, and when; in full where it is told in another way."""
+    if not isinstance(tried, dict) or "what" not in tried:
+        return tried if isinstance(tried, str) else json.dumps(tried, ensure_ascii=False)
+    when = f", {tried['when'][:16].replace('T', ' ')} UTC" if tried.get("when") else ""
+    return f"{tried['what']} ({tried.get('outcome') or 'outcome not known'}{when})"
