@@ -101,9 +101,9 @@ class Health:
             )
         )
 
-    def clear_system_items(self, prefix: str) -> int:
-        """Take items of the system's org out altogether; how many."""
-        return int(self._value("select engine.clear_system_items(%s)", prefix))
+    def clear_system_items(self, prefix: str, kept: str | None = None) -> int:
+        """Take items of the system's org out altogether, by the beginning of their `source_ref`; how many."""
+        return int(self._value("select engine.clear_system_items(%s, %s)", prefix, kept))
 
     def residue(self, org: str, item: UUID, word: str) -> dict[str, int]:
         """In how many rows of which tables a word of an item still stands."""
