@@ -1,5 +1,6 @@
 """The health checks and remediation over a real Postgres, PostgREST and model, with real faults put in."""
 
+import json
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from almagest import deadline
 from almagest.database.session import connect
+from almagest.handlers import jobs
 from almagest.operations.health import check, crud_integrity, semantic_accuracy
 from almagest.operations.health.check import Check, Found, Probe, perform
 from almagest.operations.health.registry import CHECKS
@@ -20,6 +22,7 @@ from almagest.operations.registry import JOBS
 from almagest.operations.remediation import run as remediation
 from almagest.runtime import Runtime
 from tests import faults
+from tests.edge import Context
 from tests.faults import MENDED, Fault
 from tests.integration.conftest import Team
 from tests.integration.test_killed_job import environment
@@ -291,6 +294,45 @@ def test_what_a_person_has_to_mend(
     assert system.entries() == []
 
 
+def test_a_job_that_does_not_succeed_is_told(system: System, only: Callable[..., None]) -> None:
+    only("staleness")
+    system.run("retention")
+    assert system.health() == {"staleness": "ok"}
+    system.database.rows("update almagest.migrations set applied_at = applied_at - interval '3 days'")
+    late = "update almagest.job_runs set finished_at = now() - make_interval(hours => %s) where job = 'retention'"
+    try:
+        for job in ("index_sweep", "remediation"):
+            system.run(job)
+        system.database.rows(late, 47)
+        assert system.health() == {"staleness": "ok"}
+        system.database.rows(late, 49)
+        assert system.health() == {"staleness": "degraded"}
+        assert system.found("staleness")["sentence"] == "Retention has not succeeded for 49 hours."
+        assert system.found("staleness")["figures"]["late"] == ["job.retention"]
+        figures = system.run("remediation")
+        assert figures["checks"]["staleness"]["actions"] == {"look_again": "unchanged"}
+        [entry] = system.database.rows("select to_jsonb(f) from almagest.hub_feed as f")
+        assert [(each["what"], each["outcome"]) for each in entry["tried"]] == [("Looked again", "unchanged")]
+        system.run("retention")
+        assert system.health() == {"staleness": "ok"}
+        assert system.entries() == []
+
+        # A month without its partition is mended.
+        for table in ("retrievals", "activations"):
+            for [partition] in system.database.rows(
+                "select array[c.relname] from pg_inherits as h join pg_class as c on c.oid = h.inhrelid"
+                " where h.inhparent = %s::regclass and c.relname !~ 'rest'",
+                f"almagest.{table}",
+            ):
+                system.database.rows(f"drop table almagest.{partition}")
+        assert system.health() == {"staleness": "degraded"}
+        assert system.run("remediation")["checks"]["staleness"] == {
+            "status": "ok", "measured": 0, "actions": {"add_partitions": "mended"},
+        }  # fmt: skip
+    finally:
+        system.database.rows("update almagest.migrations set applied_at = applied_at + interval '3 days'")
+
+
 class TestWhatStaysBroken:
     """One entry of the Hub, tried three times and no more, until it passes or a person asks."""
 
@@ -528,3 +570,36 @@ def test_nothing_that_people_wrote_is_in_what_health_keeps(system: System) -> No
         assert kept or table == "hub_feed"
         for word in ("otter", "vault", "olga", system.team.slug, "warned miners"):
             assert word not in " ".join(kept).lower(), table
+
+
+def test_the_jobs_function_tells_the_metrics_of_what_was_found(
+    system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only("table_access", "canary_quality")
+    system.health()
+    faults.canary_deleted(system.runtime, system.database)
+    monkeypatch.setattr(jobs, "container", lambda: system.runtime)
+    capsys.readouterr()
+    for event in ("health", "remediation"):
+        jobs.handler({"job": event, "scheduled_for": "2027-06-01T00:00:00Z"}, Context(600_000))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+    told = {}
+    for line in lines:
+        [directive] = line["_aws"]["CloudWatchMetrics"]
+        where = tuple(line[name] for name in directive["Dimensions"][0] if name != "stack")
+        told |= {(metric["Name"], *where): line[metric["Name"]][0] for metric in directive["Metrics"]}
+        assert line["stack"] == "local"
+    durations = {key: told.pop(key) for key in list(told) if key[0] == "CheckDuration"}
+    assert durations.keys() == {("CheckDuration", "table_access"), ("CheckDuration", "canary_quality")}
+    assert min(durations.values()) > 0
+    assert told == {
+        ("JobFailures", "health"): 0,
+        ("JobFailures", "remediation"): 0,
+        ("FailedChecks",): 1,
+        ("DegradedChecks",): 0,
+        ("CheckStatus", "table_access"): 0,
+        ("CheckStatus", "canary_quality"): 2,
+        ("IndexBacklog",): 0,
+        ("IndexBacklogSeconds",): 0,
+        ("OpenHubEntries",): 0,
+    }

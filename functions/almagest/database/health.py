@@ -28,8 +28,11 @@ class Health:
         self._connection = connection
 
     def limit(self, seconds: float | None) -> None:
-        """End each statement from now on that takes longer; None lets all of them go on."""
-        milliseconds = 0 if seconds is None else max(1, int(seconds * 1000))
+        """End each statement from now on that takes longer; None: as long as the role's statements may take."""
+        if seconds is None:
+            self._connection.execute("reset statement_timeout")
+            return
+        milliseconds = max(1, int(seconds * 1000))
         self._connection.execute("select set_config('statement_timeout', %s, false)", (str(milliseconds),))
 
     def count_tables(self) -> int:
