@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from almagest.embedding.embedder import Embedder
@@ -52,13 +53,18 @@ def embedder_gone(runtime: Runtime, database: Database) -> None:
     """The model's files are not where they should be, and none is in memory; `embedder_back` undoes it."""
     nowhere = runtime.settings.model_path.parent / "nowhere"
     _use_embedder(runtime, Embedder(nowhere))
-    runtime.__dict__["settings"] = runtime.settings.model_copy(update={"model_directory": nowhere})
+    _use_directory(runtime, nowhere)
 
 
 def embedder_back(runtime: Runtime) -> None:
     """The model's files are back."""
-    runtime.__dict__["settings"] = runtime.settings.model_copy(update={"model_directory": None})
+    _use_directory(runtime, None)
     runtime.renew_embedder()
+
+
+def _use_directory(runtime: Runtime, directory: Path | None) -> None:
+    runtime.settings = runtime.settings.model_copy(update={"model_directory": directory})
+    runtime.settings.__dict__.pop("model_path", None)  # known already of the other one
 
 
 def embedder_returns_zeros(runtime: Runtime, database: Database) -> None:
@@ -209,17 +215,8 @@ def index_invalid(runtime: Runtime, database: Database) -> None:
 
 
 def canary_deleted(runtime: Runtime, database: Database) -> None:
-    """Somebody deleted a canary."""
-    as_superuser(
-        database,
-        "delete from almagest.embeddings where item_id = (select id from almagest.items"
-        " where source_ref = 'health:canaries:01')",
-        "delete from almagest.lexical where item_id = (select id from almagest.items"
-        " where source_ref = 'health:canaries:01')",
-        "delete from almagest.chunks where item_id = (select id from almagest.items"
-        " where source_ref = 'health:canaries:01')",
-        "delete from almagest.items where source_ref = 'health:canaries:01'",
-    )
+    """Somebody deleted a canary by hand, and all that belongs to it with it."""
+    database.rows("delete from almagest.items where source_ref like 'health:canaries:%:01'")
 
 
 def canary_vectors_changed(runtime: Runtime, database: Database) -> None:
@@ -228,8 +225,8 @@ def canary_vectors_changed(runtime: Runtime, database: Database) -> None:
         database,
         "update almagest.embeddings as e set vector = o.vector from almagest.embeddings as o"
         " join almagest.items as oi on oi.id = o.item_id, almagest.items as i"
-        " where i.id = e.item_id and (i.source_ref, oi.source_ref) in"
-        " (('health:canaries:00', 'health:canaries:01'), ('health:canaries:01', 'health:canaries:00'))",
+        " where i.id = e.item_id and i.source_ref like 'health:canaries:%' and oi.source_ref like 'health:canaries:%'"
+        " and (right(i.source_ref, 2), right(oi.source_ref, 2)) in (('00', '01'), ('01', '00'))",
     )
 
 

@@ -70,6 +70,8 @@ def _use(module: Any, imports: list[str]) -> None:
         except Exception as error:  # no database is behind it
             print(type(error).__name__, file=sys.stderr)
     runtime = importlib.import_module("almagest.runtime").container()
+    # Scheduled work asks too as a request does, and comes to it only with a database.
+    runtime.rpc.call("get_schema", None, {}, retry=False)
     if "fastembed" in imports:
         runtime.embedder.embed_query("what is loaded?")
     if "boto3" in imports:

@@ -136,6 +136,11 @@ returns table (name text, definition text) language sql immutable parallel safe 
     (
         'retrievals_org',
         'CREATE INDEX retrievals_org ON ONLY almagest.retrievals USING btree (org_id, created_at DESC)'
+    ),
+    (
+        'retrievals_slow',
+        'CREATE INDEX retrievals_slow ON ONLY almagest.retrievals USING btree (created_at) WHERE (took_ms >='
+        ' (250)::double precision)'
     )
 
 $$;

@@ -70,8 +70,8 @@ returns table (id uuid, source_ref text, state text, index_status text) language
 $$;
 
 -- Takes its items whose source_ref begins with a prefix out altogether, and what was erased, the audit log included:
--- what a check writes for itself leaves nothing. Returns how many.
-create or replace function engine.clear_system_items(prefix text)
+-- what a check writes for itself leaves nothing. Those stay whose source_ref begins with kept. Returns how many.
+create or replace function engine.clear_system_items(prefix text, kept text)
 returns int language plpgsql as $$
 declare
     ids uuid[];
@@ -79,7 +79,7 @@ begin
     select coalesce(array_agg(i.id), '{}') into ids
     from almagest.items as i
     join almagest.orgs as o on o.id = i.org_id and o.is_system
-    where i.state = 'erased' or starts_with(i.source_ref, prefix);
+    where i.state = 'erased' or (starts_with(i.source_ref, prefix) and starts_with(i.source_ref, kept) is not true);
     perform engine.redact_traces(id) from unnest(ids) as id;
     delete from almagest.items as i where i.id = any(ids);
     delete from almagest.audit_log as a where a.item_id = any(ids);

@@ -167,3 +167,10 @@ def test_a_stack_serves_from_the_artefacts(package: Package, tmp_path: Path) -> 
                 swept = client.post(f"/2015-03-31/functions/{function}/invocations", json=event)
                 assert "X-Amz-Function-Error" not in swept.headers, swept.text
                 assert set(swept.json().get("figures", swept.json())) >= {"indexed", "failed"}
+            checked = client.post("/2015-03-31/functions/jobs/invocations", json={"job": "health"})
+            assert "X-Amz-Function-Error" not in checked.headers, checked.text
+            statuses = {name: check["status"] for name, check in checked.json()["figures"]["checks"].items()}
+            assert statuses == dict.fromkeys(statuses, "ok")
+            assert len(statuses) == 7
+            mended = client.post("/2015-03-31/functions/jobs/invocations", json={"job": "remediation"})
+            assert mended.json()["figures"]["health_run"] is None

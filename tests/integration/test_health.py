@@ -1,19 +1,31 @@
 """The health checks and remediation over a real Postgres, PostgREST and model, with real faults put in."""
 
-from collections.abc import Iterator
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from almagest import deadline
+from almagest.database.session import connect
+from almagest.handlers import jobs
+from almagest.operations.health import check, crud_integrity, semantic_accuracy
+from almagest.operations.health.check import Check, Found, Probe, perform
 from almagest.operations.health.registry import CHECKS
 from almagest.operations.jobs import Outcome, run_job
 from almagest.operations.registry import JOBS
+from almagest.operations.remediation import run as remediation
 from almagest.runtime import Runtime
 from tests import faults
+from tests.edge import Context
 from tests.faults import MENDED, Fault
 from tests.integration.conftest import Team
-from tests.support import Database
+from tests.integration.test_killed_job import environment
 
 NAMES = [
     "table_access",
@@ -69,11 +81,6 @@ class System:
         )
 
 
-@pytest.fixture(scope="module")
-def system_once(served: tuple[Runtime, Database]) -> dict[str, bool]:
-    return {}
-
-
 @pytest.fixture
 def system(team: Team) -> Iterator[System]:
     team.rows("delete from almagest.job_runs")
@@ -110,9 +117,24 @@ def test_a_system_that_works_is_ok_and_says_so(system: System) -> None:
     }
 
 
+@pytest.fixture
+def only() -> Iterator[Callable[..., None]]:
+    """Have these checks made and no others, since seven take seconds."""
+    every = dict(CHECKS)
+
+    def leave(*names: str) -> None:
+        for name in every.keys() - set(names):
+            CHECKS.pop(name, None)
+
+    yield leave
+    CHECKS.clear()
+    CHECKS.update(every)
+
+
 @pytest.mark.parametrize("fault", MENDED.values(), ids=MENDED.keys())
-def test_a_fault_is_found_named_mended_and_shown(system: System, fault: Fault) -> None:
-    assert system.health() == OK
+def test_a_fault_is_found_named_mended_and_shown(system: System, only: Callable[..., None], fault: Fault) -> None:
+    only(fault.check)
+    assert system.health() == {fault.check: "ok"}
     fault.put(system.runtime, system.database)
     assert system.health()[fault.check] == fault.status
     if fault.kind:
@@ -122,4 +144,462 @@ def test_a_fault_is_found_named_mended_and_shown(system: System, fault: Fault) -
     tried = system.database.rows("select state, attempt from almagest.remediations where check_name = %s", fault.check)
     assert ("mended", 1) in tried
     assert system.entries() == []
+    assert system.health() == {fault.check: "ok"}
+
+
+def test_faults_together_are_mended_in_one_run(system: System) -> None:
     assert system.health() == OK
+    together = ["embedder returns zeros", "vectors removed", "index dropped", "canary deleted", "item forgotten"]
+    for name in together:
+        MENDED[name].put(system.runtime, system.database)
+    statuses = system.health()
+    assert {statuses[MENDED[name].check] for name in together} == {"failed", "degraded"}
+    figures = system.run("remediation")
+    assert figures["left"] == 0, figures
+    assert system.health() == OK
+
+
+class TestChecksApart:
+    """One that crashes or hangs is failed, and the others are made."""
+
+    @pytest.fixture
+    def behaves(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Probe], Found]], None]:
+        def set_(look: Callable[[Probe], Found]) -> None:
+            monkeypatch.setitem(CHECKS, "staleness", Check("staleness", "As the test says.", 1.0, look))
+
+        monkeypatch.setattr(check, "GRACE_SECONDS", 0.5)
+        return set_
+
+    @pytest.fixture(autouse=True)
+    def few(self, only: Callable[..., None]) -> None:
+        only("table_access", "staleness", "canary_quality")
+
+    def others(self, system: System) -> dict[str, str]:
+        statuses = system.health()
+        assert statuses.pop("staleness") == "failed"
+        return statuses
+
+    def test_one_that_raises(self, system: System, behaves: Any) -> None:
+        def look(probe: Probe) -> Found:
+            raise ValueError("what Anna wrote")
+
+        behaves(look)
+        assert self.others(system) == {"table_access": "ok", "canary_quality": "ok"}
+        found = system.found("staleness")
+        assert (found["sentence"], found["measured"]) == ("It broke off: ValueError.", None)
+        assert "Anna" not in str(found)
+
+    def test_one_that_waits_for_the_database(self, system: System, behaves: Any) -> None:
+        def look(probe: Probe) -> Found:
+            probe.connection.execute("set statement_timeout = 0")
+            probe.connection.execute("select pg_sleep(60)")
+            raise AssertionError
+
+        behaves(look)
+        assert self.others(system) == {"table_access": "ok", "canary_quality": "ok"}
+        assert system.found("staleness")["sentence"] == "It took longer than 1 seconds, and was ended."
+        asleep = "select count(*) from pg_stat_activity where state = 'active' and query like 'select pg_sleep%%'"
+        assert system.database.rows(asleep) == [0]
+
+    def test_one_whose_statement_takes_too_long(self, system: System, behaves: Any) -> None:
+        def look(probe: Probe) -> Found:
+            probe.health.limit(0.2)
+            probe.connection.execute("select pg_sleep(60)")
+            raise AssertionError
+
+        behaves(look)
+        self.others(system)
+        assert system.found("staleness")["sentence"] == "It broke off: a statement took too long."
+
+    def test_one_that_hangs_keeps_no_process_from_ending(self, system: System) -> None:
+        program = (
+            "import time\n"
+            "from almagest.operations.health.check import Check, perform\n"
+            "from almagest.runtime import Runtime\n"
+            "from almagest.settings import Settings\n"
+            "from almagest.operations.health import check\n"
+            "check.GRACE_SECONDS = 0.1\n"
+            "hangs = Check('hangs', 'Hangs.', 0.5, lambda probe: time.sleep(600))\n"
+            "print(perform(hangs, Runtime.from_settings(Settings())).found.status)\n"
+        )
+        started = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment(system.team),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stdout == "failed\n"
+        assert time.monotonic() - started < 30
+
+    def test_an_answer_of_the_request_path_is_waited_for_no_longer_than_the_check_may_take(
+        self, system: System, behaves: Any
+    ) -> None:
+        seen: list[float] = []
+
+        def look(probe: Probe) -> Found:
+            seen.append(deadline.remaining(1000))
+            return Found("ok", "So.")
+
+        behaves(look)
+        system.health()
+        assert 0 < seen[0] <= 1
+
+
+class TestRequestPath:
+    def test_postgrest_down(self, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+        settings = system.runtime.settings.model_copy(update={"supabase_url": "http://127.0.0.1:9"})
+        runtime = Runtime.from_settings(settings)
+        monkeypatch.setattr(system, "runtime", runtime)
+        statuses = system.health()
+        wrong = {"table_access", "semantic_accuracy", "crud_integrity", "canary_quality"}
+        assert {name for name, status in statuses.items() if status == "failed"} == wrong
+        assert system.found("table_access")["sentence"] == ("The request path does not answer (database_unavailable).")
+        assert system.found("crud_integrity")["figures"]["failed_at"] == "write"
+        system.run("remediation")
+        assert [entry[:2] for entry in system.entries()] == [(f"health.{name}", "critical") for name in sorted(wrong)]
+        runtime.rpc.close()
+        monkeypatch.undo()
+        # It is up again: the next health run closes all of them.
+        assert system.health() == OK
+        assert system.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "back"),
+    [
+        (faults.table_gone, lambda system: faults.table_back(system.database)),
+        (faults.row_security_off, lambda system: faults.row_security_on(system.database)),
+    ],
+)
+def test_what_a_person_has_to_mend(
+    system: System, only: Callable[..., None], fault: Any, back: Callable[[System], None]
+) -> None:
+    only("table_access")
+    fault(system.runtime, system.database)
+    try:
+        assert system.health()["table_access"] == "failed"
+        assert system.run("remediation")["checks"]["table_access"] == {
+            "status": "failed",
+            "measured": system.found("table_access")["threshold"] - 1,
+            "actions": {"look_again": "unchanged"},
+        }
+        [(key, severity, tries)] = system.entries()
+        assert (key, severity, tries) == ("health.table_access", "critical", 1)
+    finally:
+        back(system)
+    assert system.health() == {"table_access": "ok"}
+    assert system.entries() == []
+
+
+def test_a_job_that_does_not_succeed_is_told(system: System, only: Callable[..., None]) -> None:
+    only("staleness")
+    system.run("retention")
+    assert system.health() == {"staleness": "ok"}
+    system.database.rows("update almagest.migrations set applied_at = applied_at - interval '3 days'")
+    late = "update almagest.job_runs set finished_at = now() - make_interval(hours => %s) where job = 'retention'"
+    try:
+        for job in ("index_sweep", "remediation"):
+            system.run(job)
+        system.database.rows(late, 47)
+        assert system.health() == {"staleness": "ok"}
+        system.database.rows(late, 49)
+        assert system.health() == {"staleness": "degraded"}
+        assert system.found("staleness")["sentence"] == "Retention has not succeeded for 49 hours."
+        assert system.found("staleness")["figures"]["late"] == ["job.retention"]
+        figures = system.run("remediation")
+        assert figures["checks"]["staleness"]["actions"] == {"look_again": "unchanged"}
+        [entry] = system.database.rows("select to_jsonb(f) from almagest.hub_feed as f")
+        assert [(each["what"], each["outcome"]) for each in entry["tried"]] == [("Looked again", "unchanged")]
+        system.run("retention")
+        assert system.health() == {"staleness": "ok"}
+        assert system.entries() == []
+
+        # A month without its partition is mended.
+        for table in ("retrievals", "activations"):
+            for [partition] in system.database.rows(
+                "select array[c.relname] from pg_inherits as h join pg_class as c on c.oid = h.inhrelid"
+                " where h.inhparent = %s::regclass and c.relname !~ 'rest'",
+                f"almagest.{table}",
+            ):
+                system.database.rows(f"drop table almagest.{partition}")
+        assert system.health() == {"staleness": "degraded"}
+        assert system.run("remediation")["checks"]["staleness"] == {
+            "status": "ok", "measured": 0, "actions": {"add_partitions": "mended"},
+        }  # fmt: skip
+    finally:
+        system.database.rows("update almagest.migrations set applied_at = applied_at + interval '3 days'")
+
+
+class TestWhatStaysBroken:
+    """One entry of the Hub, tried three times and no more, until it passes or a person asks."""
+
+    @pytest.fixture
+    def gone(self, system: System, only: Callable[..., None]) -> Iterator[System]:
+        only("embedding_function", "orphaned_embeddings")
+        faults.embedder_gone(system.runtime, system.database)
+        yield system
+        faults.embedder_back(system.runtime)
+
+    def entry(self, system: System) -> dict[str, Any]:
+        [row] = system.database.rows(
+            "select to_jsonb(f) from almagest.hub_feed as f where key = 'health.embedding_function'"
+        )
+        entry: dict[str, Any] = row
+        return entry
+
+    def attempts(self, system: System) -> list[Any]:
+        return system.database.rows(
+            "select action, attempt, state, error from almagest.remediations"
+            " where check_name = 'embedding_function' order by id"
+        )
+
+    def test_it_is_told_once_and_given_up_after_three_tries(self, gone: System) -> None:
+        system = gone
+        for attempt in range(1, 4):
+            assert system.health()["embedding_function"] == "failed"
+            figures = system.run("remediation")
+            assert figures["checks"]["embedding_function"]["actions"] == {"reload_model": "failed"}
+            entry = self.entry(system)
+            assert (entry["tries"], entry["severity"], entry["closed_at"]) == (attempt, "critical", None)
+            assert entry["found"] == "Texts cannot be embedded (model_missing)."
+            assert [(each["what"], each["outcome"]) for each in entry["tried"]] == [
+                ("Loaded the embedding model again", "failed")
+            ] * attempt
+            assert ("three times" in entry["to_do"]) == (attempt == 3)
+        failed = "EmbeddingUnavailable model_missing"
+        assert self.attempts(system) == [("reload_model", n, "failed", failed) for n in (1, 2, 3)]
+
+        system.health()
+        figures = system.run("remediation")
+        assert figures["checks"]["embedding_function"] == {
+            "status": "failed",
+            "measured": None,
+            "actions": {"none": "left"},
+        }
+        assert self.attempts(system)[3:] == [("none", 4, "left", None)]
+        assert self.entry(system)["tries"] == 3
+
+        # A person asks, and what was tried already counts as untried for that.
+        figures = system.run("remediation", by_hand=True)
+        assert figures["checks"]["embedding_function"]["actions"] == {"reload_model": "failed"}
+        assert self.entry(system)["tries"] == 4
+
+        faults.embedder_back(system.runtime)
+        assert system.health()["embedding_function"] == "ok"
+        assert self.entry(system)["closed_at"] is not None
+
+        # Broken anew, it is tried anew, and a new entry is opened.
+        faults.embedder_gone(system.runtime, system.database)
+        system.health()
+        figures = system.run("remediation")
+        assert figures["checks"]["embedding_function"]["actions"] == {"reload_model": "failed"}
+        assert self.attempts(system)[-1][:2] == ("reload_model", 1)
+        assert ("health.embedding_function", "critical", 1) in system.entries()
+
+    def test_without_an_embedder_nothing_is_marked_that_could_not_be_indexed(self, gone: System) -> None:
+        system = gone
+        faults.vectors_removed(system.runtime, system.database)
+        assert system.health()["orphaned_embeddings"] == "degraded"
+        figures = system.run("remediation")
+        assert figures["checks"]["orphaned_embeddings"]["actions"] == {"index_again": "failed"}
+        assert system.database.rows("select count(*) from almagest.items where index_status <> 'search_ready'") == [0]
+
+    def test_a_warning_is_told_where_it_is_degraded(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("embedding_function")
+        monkeypatch.setattr("almagest.operations.health.embedding_function.LATENCY_MS", 0.0)
+        assert system.health()["embedding_function"] == "degraded"
+        system.run("remediation")
+        assert system.entries() == [("health.embedding_function", "warning", 1)]
+        monkeypatch.setattr("almagest.operations.health.embedding_function.LATENCY_MS", 5000.0)
+        assert system.health() == {"embedding_function": "ok"}
+        assert system.entries() == []
+
+
+class TestRunsAreTakenUp:
+    def test_a_check_that_was_made_is_not_made_again(self, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+        """R10: a run that broke off in the middle goes on behind the checks that it had stored."""
+        made: list[str] = []
+
+        def perform_(one: Check, runtime: Runtime) -> check.Result:
+            made.append(one.name)
+            if made.count("crud_integrity") == 1 and one.name == "crud_integrity":
+                raise RuntimeError("killed here")
+            return perform(one, runtime)
+
+        monkeypatch.setattr("almagest.operations.health.run.perform", perform_)
+        assert system.attempt("health").state == "failed"
+        assert made == NAMES[:4]
+        outcome = system.attempt("health", again=True)
+        assert (outcome.state, outcome.attempt) == ("succeeded", 2)
+        assert made == [*NAMES[:4], *NAMES[3:]]
+        assert list(outcome.figures["checks"]) == NAMES
+        assert system.attempt("health", again=True).state == "done"
+        assert system.database.rows("select count(*) from almagest.health_runs") == [1]
+
+    def test_a_remediation_that_broke_off_goes_on_with_what_it_had_claimed(
+        self, system: System, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        faults.canary_deleted(system.runtime, system.database)
+        system.health()
+        real = remediation.record
+        broken: list[str] = []
+
+        def record(run: Any, result: check.Result) -> dict[str, Any]:
+            if not broken:
+                broken.append(result.name)
+                raise RuntimeError("killed here")
+            return real(run, result)
+
+        monkeypatch.setattr(remediation, "record", record)
+        assert system.attempt("remediation").state == "failed"
+        outcome = system.attempt("remediation", again=True)
+        assert (outcome.state, outcome.figures["mended"]) == ("succeeded", 1)
+        assert system.health() == OK
+
+    def test_two_at_once_are_one(self, system: System, only: Callable[..., None]) -> None:
+        only("orphaned_embeddings")
+        faults.vectors_removed(system.runtime, system.database)
+        system.health()
+        with ThreadPoolExecutor(3) as pool:
+            outcomes = list(pool.map(lambda _: system.attempt("remediation"), range(3)))
+        done = [outcome for outcome in outcomes if outcome.state == "succeeded"]
+        answered = [outcome for outcome in done if outcome.figures["health_run"]]
+        assert len(answered) == 1
+        assert {outcome.state for outcome in outcomes} <= {"succeeded", "skipped"}
+        assert system.health() == {"orphaned_embeddings": "ok"}
+
+
+class TestOwnItems:
+    @pytest.fixture(autouse=True)
+    def few(self, only: Callable[..., None]) -> None:
+        only("embedding_function", "semantic_accuracy", "crud_integrity")
+
+    def test_paraphrases_are_planted_again_when_some_are_missing_or_the_version_is_another(
+        self, system: System, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def planted() -> list[Any]:
+            return system.database.rows(
+                "select id::text from almagest.items where source_ref like 'health:paraphrases:%%' order by source_ref"
+            )
+
+        assert system.health()["semantic_accuracy"] == "ok"
+        first = planted()
+        assert len(first) == 20
+        system.health()
+        assert planted() == first
+        faults.as_superuser(system.database, f"update almagest.items set state = 'archived' where id = '{first[4]}'")
+        assert system.health()["semantic_accuracy"] == "ok"
+        second = planted()
+        assert (len(second), set(first) & set(second)) == (20, set())
+        monkeypatch.setattr("almagest.operations.health.semantic_accuracy.VERSION", 2)
+        assert system.health()["semantic_accuracy"] == "ok"
+        assert set(planted()) & set(second) == set()
+
+    def test_words_alone_do_not_answer_the_paraphrases(self, system: System) -> None:
+        """Else the check would not notice that meaning is lost."""
+        system.health()
+        faults.embedder_gone(system.runtime, system.database)
+        probe_runtime = system.runtime
+        with connect(probe_runtime.settings, autocommit=True) as connection:
+            planted = semantic_accuracy.paraphrases(Probe(probe_runtime, connection))
+            answers = [planted.ask(number, 1) for number in range(20)]
+            items = planted.items()
+        firsts = [answer.results[0].id if answer.results else None for answer in answers]
+        found = sum(first == item for first, item in zip(firsts, items, strict=True))
+        assert found / 20 < semantic_accuracy.FAILED_BELOW
+
+    def test_what_a_killed_check_left_is_cleared(self, system: System) -> None:
+        with connect(system.runtime.settings, autocommit=True) as connection:
+            probing = crud_integrity._Probing(Probe(system.runtime, connection))
+            probing.write()
+        left = "select count(*) from almagest.items where source_ref like 'health:crud:%%'"
+        assert system.database.rows(left) == [1]
+        assert system.health()["crud_integrity"] == "ok"
+        assert system.database.rows(left) == [0]
+
+    @pytest.mark.parametrize(
+        ("broken", "at"),
+        [
+            ("erase_item", "erase"),
+            ("archive_item", "archive"),
+            ("update_item", "edit"),
+        ],
+    )
+    def test_a_step_that_does_nothing_is_noticed_and_cleaned_up(
+        self, system: System, monkeypatch: pytest.MonkeyPatch, broken: str, at: str
+    ) -> None:
+        monkeypatch.setattr(crud_integrity, broken, lambda *_: None)
+        assert system.health()["crud_integrity"] == "failed"
+        assert system.found("crud_integrity")["figures"]["failed_at"] == at
+        assert system.database.rows("select count(*) from almagest.items where source_ref like 'health:crud:%%'") == [0]
+
+    def test_another_model_is_noticed_by_its_cosines(self, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = system.runtime.embedder
+
+        class Turned(type(real)):  # type: ignore[misc]
+            """Vectors of unit length in which something else is near."""
+
+            def __init__(self) -> None:
+                pass
+
+            model = real.model
+
+            def embed_query(self, text: str) -> list[float]:
+                return list(reversed(real.embed_query(text)))
+
+            def embed_passages(self, texts: Any) -> list[list[float]]:
+                return [[abs(value) for value in vector] for vector in real.embed_passages(texts)]
+
+        monkeypatch.setitem(system.runtime.__dict__, "embedder", Turned())
+        assert system.health()["embedding_function"] == "failed"
+
+
+def test_nothing_that_people_wrote_is_in_what_health_keeps(system: System) -> None:
+    system.team.remember("The password of the vault is otterly-secret.", title="Otter vault")
+    for fault in (faults.vectors_removed, faults.chunks_without_item, faults.canary_deleted):
+        fault(system.runtime, system.database)
+    system.health()
+    system.run("remediation")
+    for table in ("health_checks", "remediations", "hub_feed", "job_runs", "job_steps"):
+        kept = system.database.rows(f"select t::text from almagest.{table} as t")
+        assert kept or table == "hub_feed"
+        for word in ("otter", "vault", "olga", system.team.slug, "warned miners"):
+            assert word not in " ".join(kept).lower(), table
+
+
+def test_the_jobs_function_tells_the_metrics_of_what_was_found(
+    system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only("table_access", "canary_quality")
+    system.health()
+    faults.canary_deleted(system.runtime, system.database)
+    monkeypatch.setattr(jobs, "container", lambda: system.runtime)
+    capsys.readouterr()
+    for event in ("health", "remediation"):
+        jobs.handler({"job": event, "scheduled_for": "2027-06-01T00:00:00Z"}, Context(600_000))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+    told = {}
+    for line in lines:
+        [directive] = line["_aws"]["CloudWatchMetrics"]
+        where = tuple(line[name] for name in directive["Dimensions"][0] if name != "stack")
+        told |= {(metric["Name"], *where): line[metric["Name"]][0] for metric in directive["Metrics"]}
+        assert line["stack"] == "local"
+    durations = {key: told.pop(key) for key in list(told) if key[0] == "CheckDuration"}
+    assert durations.keys() == {("CheckDuration", "table_access"), ("CheckDuration", "canary_quality")}
+    assert min(durations.values()) > 0
+    assert told == {
+        ("JobFailures", "health"): 0,
+        ("JobFailures", "remediation"): 0,
+        ("FailedChecks",): 1,
+        ("DegradedChecks",): 0,
+        ("CheckStatus", "table_access"): 0,
+        ("CheckStatus", "canary_quality"): 2,
+        ("IndexBacklog",): 0,
+        ("IndexBacklogSeconds",): 0,
+        ("OpenHubEntries",): 0,
+    }

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from almagest.cli import output
-from almagest.cli.context import open_runtime, open_session
+from almagest.cli.context import database_errors, open_runtime, open_session
+from almagest.cli.jobs import logs_on_stderr
 from almagest.cli.options import Json, examples
 from almagest.problems import Problem
 
@@ -45,7 +46,9 @@ def _check() -> int:
     from almagest.operations.jobs import run_job
     from almagest.operations.registry import JOBS
 
-    with open_runtime() as runtime:
+    with open_runtime() as runtime, database_errors(), logs_on_stderr():
+        if not runtime.settings.database_url:
+            raise Problem(503, "no_stack", "There is no database: set DATABASE_URL.")
         outcome = run_job(runtime, JOBS["health"], datetime.now(UTC), JOBS["health"].seconds)
     if outcome.state == "skipped":
         raise Problem(409, "job_running", "The health checks are being made already; `--last` shows what they found.")

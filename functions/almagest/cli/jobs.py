@@ -73,7 +73,7 @@ def run_now(name: JobName, scheduled_for: ScheduledFor = None, as_json: Json = F
 
     job = find_job(name)
     at = read_time(scheduled_for) if scheduled_for else datetime.now(UTC)
-    with open_runtime() as runtime, database_errors(), _logs_on_stderr():
+    with open_runtime() as runtime, database_errors(), logs_on_stderr():
         if not runtime.settings.database_url:
             raise Problem(503, "no_stack", "There is no database: set DATABASE_URL.")
         outcome = run_job(runtime, job, at, job.seconds)
@@ -147,7 +147,7 @@ def _readable(run: Row) -> Row:
 
 
 @contextmanager
-def _logs_on_stderr() -> Iterator[None]:
+def logs_on_stderr() -> Iterator[None]:
     """Show what the job logs to the person at the terminal; standard output is for the outcome alone."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)

@@ -28,8 +28,11 @@ class Health:
         self._connection = connection
 
     def limit(self, seconds: float | None) -> None:
-        """End each statement from now on that takes longer; None lets all of them go on."""
-        milliseconds = 0 if seconds is None else max(1, int(seconds * 1000))
+        """End each statement from now on that takes longer; None: as long as the role's statements may take."""
+        if seconds is None:
+            self._connection.execute("reset statement_timeout")
+            return
+        milliseconds = max(1, int(seconds * 1000))
         self._connection.execute("select set_config('statement_timeout', %s, false)", (str(milliseconds),))
 
     def count_tables(self) -> int:
@@ -101,9 +104,9 @@ class Health:
             )
         )
 
-    def clear_system_items(self, prefix: str) -> int:
-        """Take items of the system's org out altogether; how many."""
-        return int(self._value("select engine.clear_system_items(%s)", prefix))
+    def clear_system_items(self, prefix: str, kept: str | None = None) -> int:
+        """Take items of the system's org out altogether, by the beginning of their `source_ref`; how many."""
+        return int(self._value("select engine.clear_system_items(%s, %s)", prefix, kept))
 
     def residue(self, org: str, item: UUID, word: str) -> dict[str, int]:
         """In how many rows of which tables a word of an item still stands."""

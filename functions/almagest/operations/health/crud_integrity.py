@@ -82,7 +82,7 @@ class _Probing:
 
     def erase(self) -> None:
         # Else that there is none afterwards would prove nothing.
-        _demand(WHERE_IT_STANDS <= self.residue().keys(), "its word was not where it should have been")
+        _demand(self.residue().keys() >= WHERE_IT_STANDS, "its word was not where it should have been")
         erase_item(self.probe.runtime, self.probe.caller, self.id, True, new_call())
         try:
             get_item(self.probe.runtime, self.probe.caller, self.id)

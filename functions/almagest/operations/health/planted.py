@@ -26,7 +26,7 @@ class PlantedSet:
     probe
         The check's, or the remediation's.
     name
-        Of the set; its items' `source_ref` is `health:<name>:<number>`.
+        Of the set; its items' `source_ref` is `health:<name>:<planting>:<number>`.
     version
         Of its texts.
     pairs
@@ -53,11 +53,13 @@ class PlantedSet:
 
     def items(self) -> list[UUID | None]:
         """The item of each pair, None where it is not there, or not found by meaning."""
-        there = self._probe.health.system_items(self._prefix)
-        return [there.get(self._ref(number)) for number in range(len(self._pairs))]
+        noted = self._probe.health.planted(self._name) or {}
+        return self._items(noted.get("planting", ""))
 
     def plant(self) -> None:
-        """Put all memories in place, and note for each how near its question is.
+        """Put all memories in place, and note for each how near its question is; then those before them go.
+
+        When it breaks off, those before are still the ones that count.
 
         Raises
         ------
@@ -68,17 +70,18 @@ class PlantedSet:
         """
         version, model = self._key
         similarities = [self._similarity(pair) for pair in self._pairs]
-        self._probe.health.clear_system_items(self._prefix)
+        planting = uuid4().hex[:8]
         memories = [
-            {"content": pair.memory, "type": "note", "source_ref": self._ref(number)}
+            {"content": pair.memory, "type": "note", "source_ref": self._ref(planting, number)}
             for number, pair in enumerate(self._pairs)
         ]
         write_memories(self._probe.runtime, self._probe.caller, BatchWrite(memories=memories), new_call())
-        if None in self.items():
+        if None in self._items(planting):
             raise NotPlanted
         self._probe.health.note_planted(
-            self._name, {"version": version, "model": model, "similarities": similarities, "count": len(self._pairs)}
+            self._name, {"version": version, "model": model, "similarities": similarities, "planting": planting}
         )
+        self._probe.health.clear_system_items(self._prefix, kept=f"{self._prefix}{planting}:")
 
     def ask(self, number: int, k: int) -> SearchResponse:
         """Ask the question of one pair, as any caller asks."""
@@ -93,8 +96,12 @@ class PlantedSet:
     def _prefix(self) -> str:
         return f"health:{self._name}:"
 
-    def _ref(self, number: int) -> str:
-        return f"{self._prefix}{number:02}"
+    def _ref(self, planting: str, number: int) -> str:
+        return f"{self._prefix}{planting}:{number:02}"
+
+    def _items(self, planting: str) -> list[UUID | None]:
+        there = self._probe.health.system_items(f"{self._prefix}{planting}:")
+        return [there.get(self._ref(planting, number)) for number in range(len(self._pairs))]
 
     def _similarity(self, pair: Pair) -> float:
         embedder = self._probe.runtime.embedder

@@ -15,7 +15,7 @@ class Answer:
     title
         What people are told in the Hub.
     actions
-        In the order in which they are done. Without any, the check is only made again.
+        In the order in which they are done. Where none of them has something to do, the check is only made again.
     to_do
         What a person can do.
     """

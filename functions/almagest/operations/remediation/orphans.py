@@ -38,7 +38,8 @@ def index_again(mending: Mending) -> Figures:
     model = mending.runtime.embedder.model  # without an embedder nothing is marked that could not be indexed
 
     def mark(kind: str) -> int:
-        return in_batches(mending, lambda most: mending.remedy.index_orphans(kind, model, most), BATCH, MOST_ITEMS)
+        # All in one: to look for the next thousand among a million costs as much again.
+        return in_batches(mending, lambda most: mending.remedy.index_orphans(kind, model, most), MOST_ITEMS, MOST_ITEMS)
 
     marked = {kind: mark(kind) for kind in WITHOUT_VECTORS}
     return {**marked, **index_pending(mending.runtime, Queue(mending.connection), mending.seconds)}

@@ -91,20 +91,20 @@ class _Case:
         """How each action ended that had something to do, and what the check found after those that it measures."""
         states: dict[str, str] = {}
         checked = None
-        for action in self._actions():
+        for action in self._answer.actions:
             done = self._step(action)
             if done["state"]:
                 states[action.name] = done["state"]
             checked = done.get("checked") or checked
             if checked and checked["status"] == "ok":
                 break
+        if not states:
+            done = self._step(_LOOK_AGAIN)
+            states, checked = {_LOOK_AGAIN.name: done["state"]}, done["checked"]
         return states, checked
 
     def _step(self, action: Action) -> Figures:
         return self._run.step(f"{self._check}.{action.name}", lambda _: self._do(action))
-
-    def _actions(self) -> tuple[Action, ...]:
-        return self._answer.actions or (_LOOK_AGAIN,)
 
     def _do(self, action: Action) -> Figures:
         """Do an action, and keep how it ended; `state` is None where there was nothing to do."""
@@ -204,7 +204,7 @@ class _Case:
         return {"told": True}
 
     def _told(self, tried: dict[str, Any]) -> dict[str, Any]:
-        sentences = {action.name: action.sentence for action in self._actions()}
+        sentences = {action.name: action.sentence for action in (*self._answer.actions, _LOOK_AGAIN)}
         return {**tried, "what": sentences.get(tried["what"], tried["what"])}
 
 
