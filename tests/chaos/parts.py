@@ -1,11 +1,14 @@
 """The processes that a stack is made of."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from infra.local.postgres import Postgres
 from tests.stack import Stack
+from tests.support import Database
 
 
 def postgres(stack: Stack) -> list[psutil.Process]:
@@ -42,3 +45,11 @@ def memory(stack: Stack) -> dict[int, int]:
 
 def _children(stack: Stack) -> list[psutil.Process]:
     return psutil.Process(stack.status()["pid"]).children(recursive=True)
+
+
+def database_of(stack: Stack) -> Database:
+    """The stack's database, also for its superuser."""
+    cluster = Postgres(Path(stack.environment["ALMAGEST_DIR"]) / "postgres")
+    cluster._port = int((cluster.directory / "port").read_text())
+    cluster._passwords = json.loads((cluster.directory / "passwords.json").read_text())
+    return Database(cluster, "postgres")
