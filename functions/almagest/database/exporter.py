@@ -40,10 +40,11 @@ select jsonb_build_object(
             union select g.agent_id from almagest.item_agents as g join own on own.id = g.item_id)),
     'folders', (select coalesce(jsonb_object_agg(f.id, (
             with recursive up as (
-                select f.name, f.parent_id, 0 as depth
-                union all select p.name, p.parent_id, up.depth + 1
+                select f.id, f.name, f.parent_id, 0 as depth
+                union all select p.id, p.name, p.parent_id, up.depth + 1
                 from almagest.folders as p join up on p.id = up.parent_id
-            ) select jsonb_agg(up.name order by up.depth desc) from up)), '{}')
+            ) cycle id set repeats using passed
+            select jsonb_agg(up.name order by up.depth desc) from up where not up.repeats)), '{}')
         from almagest.folders as f where f.id in (select folder_id from own)))
 """
 

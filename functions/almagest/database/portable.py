@@ -35,8 +35,9 @@ class Table:
 
 
 _OWN_ITEM = "exists (select from almagest.items as i where i.id = t.item_id and i.user_id = %(user)s)"
+# Each folder once: one that lies in itself, by whatever way, ends too.
 _DEPTH = (
-    "(with recursive up as (select t.parent_id as id union all select f.parent_id from almagest.folders as f"
+    "(with recursive up as (select t.parent_id as id union select f.parent_id from almagest.folders as f"
     " join up on f.id = up.id) select count(*) from up)"
 )
 # What items hand down to the rows that belong to them.
