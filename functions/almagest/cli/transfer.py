@@ -1,7 +1,9 @@
 """Commands that take an org, or what is one person's own, out of a database and into another one, as its operator."""
 
 import os
+import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,9 @@ from almagest.problems import Problem
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+# As a name: standard input or output.
+STANDARD = Path("-")
+
 
 def export(
     org: Annotated[str, typer.Option(help="Slug of the org.")],
@@ -25,7 +30,11 @@ def export(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File that is written once it is whole; default standard output."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="File that is made once it is whole, for its owner alone; default, and -, standard output.",
+        ),
     ] = None,
     vectors: Annotated[
         bool, typer.Option("--vectors/--no-vectors", help="With vectors, or to have them made anew on the other side.")
@@ -37,7 +46,7 @@ def export(
     """
     from almagest.database.exporter import export as read
 
-    with open_session() as connection, _whole(file) as out, _progress() as progress:
+    with open_session() as connection, _written(file) as out, _progress() as progress:
         bar = progress.add_task("", total=None)
         done: dict[str, int] = {}
         for table, line in read(connection, org, user, vectors=vectors):
@@ -58,12 +67,12 @@ def import_(
 ) -> None:
     """Store an export: all of it, or after an error nothing. An org's export makes the org, which is not there yet.
 
-    For whoever operates the database: DATABASE_URL opens it. Keys are made anew with `almagest keys create`.
+    For whoever operates the database: DATABASE_URL opens it. Keys are made anew with `almagest key create`.
     """
     from almagest.database.importer import import_ as store
 
     with open_session() as connection, _opened(file) as lines, _progress() as progress:
-        total = None if file == Path("-") else file.stat().st_size
+        total = _size(file)
         bar = progress.add_task("", total=total)
 
         def report(table: str, rows: int) -> None:
@@ -91,29 +100,63 @@ def register(app: typer.Typer) -> None:
 
 
 @contextmanager
-def _whole(file: Path | None) -> Iterator[IO[bytes]]:
-    """A file that has its name only when all of it is there, and that nobody else may read."""
-    if file is None:
-        yield sys.stdout.buffer
-        sys.stdout.flush()
-        return
-    part = file.with_name(file.name + ".part")
+def _written(file: Path | None) -> Iterator[IO[bytes]]:
+    """Where an export goes: into a new file, or straight into what is none, such as a pipe."""
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        if file is None or file == STANDARD:
+            destination = _standard_output()
+        else:
+            destination = _whole(file.resolve()) if _may_be_replaced(file) else _opened_as_it_is(file)
+        with destination as out:
+            yield out
+    except OSError as error:
+        where = "Standard output" if file is None or file == STANDARD else str(file)
+        raise Problem(500, "not_written", f"{where} cannot be written: {error.strerror}.") from error
+
+
+def _may_be_replaced(file: Path) -> bool:
+    """Whether a name is free, or a regular file's; a link is what it leads to."""
+    try:
+        return stat.S_ISREG(file.stat().st_mode)
+    except FileNotFoundError:
+        return True
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[IO[bytes]]:
+    """A file that has its name only when all of it is there, and that nobody else may read."""
+    # New, under a name that nobody could foresee, and its owner's alone from the beginning.
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".almagest-", suffix=".part")
+    try:
         with os.fdopen(descriptor, "wb") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
-        part.replace(file)
-    except OSError as error:
-        raise Problem(500, "not_written", f"{file} cannot be written: {error.strerror}.") from error
+        Path(name).replace(file)
     finally:
-        part.unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened_as_it_is(file: Path) -> Iterator[IO[bytes]]:
+    with os.fdopen(os.open(file, os.O_WRONLY), "wb") as out:
+        yield out
+
+
+@contextmanager
+def _standard_output() -> Iterator[IO[bytes]]:
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Else Python tries again at its end, and complains.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[IO[bytes]]:
-    if file == Path("-"):
+    if file == STANDARD:
         yield sys.stdin.buffer
         return
     try:
@@ -121,6 +164,11 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
             yield lines
     except OSError as error:
         raise Problem(422, "not_read", f"{file} cannot be read: {error.strerror}.") from error
+
+
+def _size(file: Path) -> int | None:
+    """Bytes of a regular file; of anything else, it is not known how much will come."""
+    return file.stat().st_size if file != STANDARD and file.is_file() else None
 
 
 @contextmanager
