@@ -1,12 +1,15 @@
 """The drill of docs/backup.md: a dump that is restored elsewhere is the same system, for every role."""
 
+import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from almagest.database.migrate import migrate
 from almagest.database.retention import Retention
@@ -81,8 +84,9 @@ def run() -> Run:
     if folder is None:
         pytest.skip("neither the embedded Postgres nor the PATH has pg_dump and pg_restore (Debian: postgresql-client)")
 
-    def run_program(program: str, *arguments: str) -> None:
-        done = subprocess.run([str(folder / program), *arguments], capture_output=True, text=True)
+    def run_program(program: str, *arguments: str, environment: Mapping[str, str]) -> None:
+        command = [str(folder / program), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
         assert done.returncode == 0, done.stderr
         assert "error" not in done.stderr.lower(), done.stderr
 
@@ -106,11 +110,26 @@ def catalog(server: Server) -> dict[str, list[Any]]:
     return {name: server.rows(query, SCHEMAS) for name, query in CATALOG.items()}
 
 
+def connections(tmp_path: Path, **services: Database) -> dict[str, str]:
+    """Variables for libpq that name a file of connections, and another one of their passwords."""
+    service, password = tmp_path / "pg_service.conf", tmp_path / "pgpass"
+    password.touch(0o600)
+    for name, database in services.items():
+        about = conninfo_to_dict(database.url)
+        parts = "".join(f"{part}={about[part]}\n" for part in ("host", "port", "user", "dbname"))
+        with service.open("a") as file:
+            file.write(f"[{name}]\n{parts}")
+        with password.open("a") as file:
+            file.write("{host}:{port}:{dbname}:{user}:{password}\n".format(**about))
+    return {"PGSERVICEFILE": str(service), "PGPASSFILE": str(password)}
+
+
 def drill(run: Run, database: Database, into: Database, tmp_path: Path) -> None:
     """The commands of docs/backup.md."""
     dump, lists = str(tmp_path / "almagest.dump"), tmp_path / "all.list"
+    run = partial(run, environment=connections(tmp_path, almagest=database, almagest_new=into))
     schemas = [f"--schema={name}" for name in SCHEMAS]
-    run("pg_dump", "--format=custom", *schemas, f"--file={dump}", f"--dbname={database.url}")
+    run("pg_dump", "--format=custom", *schemas, f"--file={dump}", "--dbname=service=almagest")
     run("pg_restore", "--list", f"--file={lists}", dump)
     first, rest = tmp_path / "schemas.list", tmp_path / "rest.list"
     lines = lists.read_text().splitlines(keepends=True)
@@ -119,7 +138,7 @@ def drill(run: Run, database: Database, into: Database, tmp_path: Path) -> None:
     for part in (first, rest):
         run(
             *("pg_restore", "--exit-on-error", "--single-transaction", f"--use-list={part}"),
-            *(f"--dbname={into.url}", dump),
+            *("--dbname=service=almagest_new", dump),
         )
     # What belongs to the reader's role, only that role can close to others: a restore by `postgres` passes over it.
     assert migrate(into.url, reapply=True).migrations == ()

@@ -829,6 +829,13 @@ def test_an_org_is_not_imported_over_another(server: Server) -> None:
     assert exported(server, "acme") == before
 
 
+def test_a_person_does_not_go_into_another_org_of_the_same_database(server: Server) -> None:
+    ann = fill(server, Org(server, "acme"))
+    _, anna = prepared(server)
+    with pytest.raises(Problem, match=r"Line 2: is in this database already"):
+        imported(server, exported(server, "acme", ann["user"]), "globular", anna["user"])
+
+
 def test_unknown_names(server: Server) -> None:
     org = Org(server, "acme")
     for names, code in ((("nobody", None), "unknown_org"), ((org.slug, "nobody@acme"), "unknown_member")):

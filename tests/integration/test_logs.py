@@ -1,6 +1,7 @@
 """P7: whatever is sent, logs and metrics hold ids and figures; no content, question, name or key."""
 
 import base64
+import io
 import json
 import re
 import time
@@ -13,6 +14,8 @@ import httpx
 import psycopg
 import pytest
 
+from almagest.database.importer import import_
+from almagest.problems import Problem
 from tests.stack import Stack
 
 # In every place of a request that a caller fills, and nowhere else.
@@ -74,7 +77,35 @@ def request_ids(stack: Stack) -> set[str]:
         every_route(http, bearer, ids)
         with psycopg.connect(stack.database_url, autocommit=True) as database:
             failing_routes(http, bearer, ids, database)
+    failing_imports(stack.database_url)
     return ids
+
+
+def failing_imports(database_url: str) -> None:
+    """Files that the import refuses itself, and such as Postgres refuses a row of, or cannot read."""
+    org = {
+        "id": str(uuid4()), "slug": "imported", "name": MARK, "settings": {},
+        "created_at": "2026-01-31T12:00:00+00:00",
+    }  # fmt: skip
+    item = {
+        "id": str(uuid4()), "kind": "memory", "type": "note", "content": f"The {MARK} of an import.", "title": MARK,
+        "origin": "agent", "index_status": "pending", "priority": 0.5, "metadata": {MARK: MARK},
+    }  # fmt: skip
+    for broken in (
+        {"priority": 9}, {"kind": MARK}, {"metadata": {MARK: "\0"}}, {"title": f"{MARK}\ud800"},
+        {"client_id": str(uuid4())}, {"slug": MARK * 1000, "id": None}, {"created_at": MARK},
+        {"metadata": {f"{MARK}\ud800": MARK}}, {"content": f"{MARK}\0"},
+    ):  # fmt: skip
+        refuse_import(database_url, org, item | broken)
+    refuse_import(database_url, org | {"settings": {MARK: "\0"}}, item)
+    refuse_import(database_url, org | {"created_at": MARK}, item)
+
+
+def refuse_import(database_url: str, org: dict[str, Any], item: dict[str, Any]) -> None:
+    header = {"almagest": "export", "format": 1, "schema": 1, "vectors": True, "org": org, "user": None}
+    file = "".join(f"{json.dumps(line)}\n" for line in (header, {"table": "items", "row": item}))
+    with psycopg.connect(database_url) as database, pytest.raises(Problem, match=r"invalid_(line|export)"):
+        import_(database, io.BytesIO(file.encode()))
 
 
 def every_route(http: httpx.Client, bearer: dict[str, str], ids: set[str]) -> None:
