@@ -240,7 +240,7 @@ class _Importer:
     def _check_types(self) -> None:
         row = self._connection.execute(_UNKNOWN_TYPES.encode(), {"org": self._org}).fetchone()
         if row is not None:
-            raise Problem(422, "unknown_place", f"The org has no item type {row[0]!r}: make it first.")
+            raise Problem(422, "unknown_place", shown(f"The org has no item type {row[0]!r}: make it first."))
 
 
 def _read(lines: IO[bytes]) -> Iterator[_Line]:
