@@ -4,7 +4,7 @@ import io
 import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -44,8 +44,8 @@ Lines = list[str]
 class Files:
     """Lines of an org's export, and of a person's."""
 
-    org: Lines
-    person: Lines
+    org: Lines = field(repr=False)
+    person: Lines = field(repr=False)
 
 
 @pytest.fixture
@@ -396,7 +396,7 @@ BROKEN: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "an order of its own": (lambda lines: [*lines[:-2], lines[3], *lines[-2:]], "come before"),
     "after the end": (lambda lines: [*lines, lines[1]], "after the end"),
     "the same twice": (lambda lines: [*lines[:2], *lines[1:]], "Line 3: is in this database already"),
-    "NUL": (lambda lines: changed(lines, "items", title="a\0b"), r"Line \d+: .*"),
+    "NUL": (lambda lines: changed(lines, "items", title="a\0b"), r"Line \d+: title: must not hold"),
     "NUL within": (lambda lines: changed(lines, "items", metadata={"a": ["\0"]}), r"Line \d+: .*"),
     "half a sign": (lambda lines: changed(lines, "items", title="\ud800"), r"Line \d+: .*title"),
     "half a sign within": (lambda lines: changed(lines, "items", metadata={"\ud800": 1}), r"Line \d+: .*metadata"),
@@ -476,6 +476,8 @@ UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
     "an offset before the text": ("chunks", {"start_offset": -5}, "start_offset: must be at least 0"),
     "an offset after the text": ("chunks", {"end_offset": 2_000_000_000}, "end_offset: must be at most 1,000,000"),
     "an offset a little after the text": ("chunks", {"end_offset": 5_000}, "ends after its item's text"),
+    "no offset": ("chunks", {"end_offset": None}, "null value in column"),
+    "no first version": ("chunks", {"since_version": None}, "null value in column"),
     "the end first": ("chunks", {"start_offset": 2, "end_offset": 1}, "ends before it starts"),
     "a chunk of a version to come": ("chunks", {"version": 9}, "is of a version that its item does not have"),
     "a long chunk": ("chunks", {"text": "x" * 10_001}, "text: must have at most 10,000 characters"),
@@ -569,6 +571,10 @@ BROKEN_PERSONS: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     ),
     "a folder of no path": (
         lambda lines: headed(lines, places={"folders": {str(uuid4()): []}}),
+        "not the header of an export: places.folders",
+    ),
+    "half a sign in a folder's path": (
+        lambda lines: headed(lines, places={"folders": {str(uuid4()): ["\ud800"]}}),
         "not the header of an export: places.folders",
     ),
     "NUL in a name": (

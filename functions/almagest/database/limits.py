@@ -58,9 +58,14 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _without_nul(value: Any) -> Any:
-    if isinstance(value, str) and "\0" in value:
-        raise ValueError("must not hold the character NUL")
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("must not hold the character NUL")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError("must not hold half a surrogate pair") from None
     return value
 
 
@@ -69,7 +74,7 @@ Id = Annotated[UUID, BeforeValidator(demand_id)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Version = Annotated[int, Field(strict=True, ge=1, le=MAX_VERSION)]
 Offset = Annotated[int, Field(strict=True, ge=0, le=MAX_CONTENT)]
-_Plain = Annotated[StrictStr, BeforeValidator(_without_nul)]
+_Plain = Annotated[StrictStr, BeforeValidator(_storable)]
 Text = Annotated[_Plain, Field(max_length=MAX_CONTENT)]
 Name = Annotated[_Plain, Field(max_length=200)]
 Title = Annotated[_Plain, Field(max_length=500)]
@@ -132,11 +137,17 @@ def _item(row: Mapping[str, Any]) -> str | None:
 
 
 def _chunk(row: Mapping[str, Any]) -> str | None:
-    if row.get("start_offset", 0) > row.get("end_offset", 0):
+    if _comes_after(row, "start_offset", "end_offset"):
         return "ends before it starts"
-    if row.get("since_version", 1) > row.get("version", 1):
+    if _comes_after(row, "since_version", "version"):
         return "ends with a version before its first"
     return None
+
+
+def _comes_after(row: Mapping[str, Any], first: str, last: str) -> bool:
+    # that they may not be null, Postgres says
+    start, end = row.get(first), row.get(last)
+    return start is not None and end is not None and start > end
 
 
 # What several columns of a row say together: what is wrong with it, or None.
