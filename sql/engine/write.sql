@@ -238,7 +238,7 @@ begin
         archived_at = case when archives then now() end,
         tier = case when archives then 'archive' else coalesce((
             select a.detail ->> 'tier' from almagest.audit_log as a
-            where a.item_id = it.id and a.action = 'archived'
+            where a.org_id = it.org_id and a.item_id = it.id and a.action = 'archived'
             order by a.id desc
             limit 1
         ), 'warm') end

@@ -43,6 +43,6 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "almagest migrate",
-            "almagest migrate --database-url postgresql://postgres.ref:…@aws-0-eu-central-1.pooler.supabase.com:5432/postgres",
+            "read -rs DATABASE_URL && export DATABASE_URL && almagest migrate   # the URL is in no history then",
         )
     )(migrate)
