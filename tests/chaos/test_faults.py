@@ -81,6 +81,13 @@ class System:
         )
         return row["figures"][fault.kind] if fault.kind else row["measured"]
 
+    def sentences(self) -> list[Any]:
+        """Of the checks of the last run that did not pass."""
+        return self.database.rows(
+            "select name, sentence from almagest.health_checks where status <> 'ok'"
+            " and run_id = (select max(run_id) from almagest.health_checks)"
+        )
+
     def entries(self) -> list[Any]:
         """Key and tries of the Hub's open entries."""
         return self.database.rows("select key, tries from almagest.hub_feed where closed_at is null order by key")
@@ -202,7 +209,7 @@ def test_the_request_path_is_down(system: System) -> None:
     finally:
         for process in stopped:
             process.resume()
-    assert set(statuses(system.by_schedule("health")).values()) == {"ok"}
+    assert set(statuses(system.by_schedule("health")).values()) == {"ok"}, system.sentences()
     assert system.entries() == []
 
 
