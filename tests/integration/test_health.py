@@ -23,7 +23,7 @@ from almagest.operations.remediation import run as remediation
 from almagest.runtime import Runtime
 from tests import faults
 from tests.edge import Context
-from tests.faults import MENDED, Fault
+from tests.faults import MENDED, UNMENDED, Fault
 from tests.integration.conftest import Team
 from tests.integration.test_killed_job import environment
 
@@ -270,17 +270,17 @@ class TestRequestPath:
 @pytest.mark.parametrize(
     ("fault", "back"),
     [
-        (faults.table_gone, lambda system: faults.table_back(system.database)),
-        (faults.row_security_off, lambda system: faults.row_security_on(system.database)),
+        (UNMENDED["table gone"], lambda system: faults.table_back(system.database)),
+        (UNMENDED["row security off"], lambda system: faults.row_security_on(system.database)),
     ],
 )
 def test_what_a_person_has_to_mend(
-    system: System, only: Callable[..., None], fault: Any, back: Callable[[System], None]
+    system: System, only: Callable[..., None], fault: Fault, back: Callable[[System], None]
 ) -> None:
-    only("table_access")
-    fault(system.runtime, system.database)
+    only(fault.check)
+    fault.put(system.runtime, system.database)
     try:
-        assert system.health()["table_access"] == "failed"
+        assert system.health() == {fault.check: fault.status}
         assert system.run("remediation")["checks"]["table_access"] == {
             "status": "failed",
             "measured": system.found("table_access")["threshold"] - 1,
