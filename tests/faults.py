@@ -29,8 +29,6 @@ class Fault:
         Puts it in.
     kind
         Of orphans, the figure that must not be zero.
-    mended
-        Whether remediation mends it by itself.
     """
 
     name: str
@@ -38,7 +36,6 @@ class Fault:
     status: str
     put: Callable[[Runtime, Database], None]
     kind: str | None = None
-    mended: bool = True
 
 
 def as_superuser(database: Database, *statements: str) -> None:
@@ -307,8 +304,8 @@ MENDED = {
 UNMENDED = {
     fault.name: fault
     for fault in (
-        Fault("embedder gone", "embedding_function", "failed", embedder_gone, mended=False),
-        Fault("table gone", "table_access", "failed", table_gone, mended=False),
-        Fault("row security off", "table_access", "failed", row_security_off, mended=False),
+        Fault("embedder gone", "embedding_function", "failed", embedder_gone),
+        Fault("table gone", "table_access", "failed", table_gone),
+        Fault("row security off", "table_access", "failed", row_security_off),
     )
 }

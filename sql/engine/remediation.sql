@@ -115,6 +115,7 @@ returns int language sql as $$
     ))
 $$;
 
+-- Deletes up to so many vectors of other models that stand beside one of the model in force.
 create or replace function engine.delete_superfluous_vectors(model text, most int)
 returns int language plpgsql as $$
 declare
@@ -130,7 +131,7 @@ begin
 end
 $$;
 
--- The chunks then lack a vector, which is mended by indexing their items.
+-- Deletes up to so many vectors of zeros. The chunks then lack a vector, which is mended by indexing their items.
 create or replace function engine.delete_zero_vectors(most int)
 returns int language plpgsql as $$
 declare
@@ -143,7 +144,7 @@ begin
 end
 $$;
 
--- With their terms and vectors.
+-- Deletes up to so many chunks of no item, with their terms and vectors.
 create or replace function engine.delete_chunks_without_item(most int)
 returns int language plpgsql as $$
 declare
@@ -156,6 +157,7 @@ begin
 end
 $$;
 
+-- Deletes the terms and vectors of up to so many chunks that are not there.
 create or replace function engine.delete_rows_without_chunk(most int)
 returns int language plpgsql as $$
 declare

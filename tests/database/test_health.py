@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from almagest.database.health import EXPECTED_TABLES, Health
@@ -428,3 +429,20 @@ def test_last_successes_and_partitions(server: Server) -> None:
     finally:
         server.rows("delete from almagest.job_runs")
     assert health.installed_at() <= datetime.now(UTC)
+
+
+def test_a_limit_ends_a_statement_and_stays_in_its_own_transaction(server: Server) -> None:
+    """R2: a transaction pooler gives the next transaction to somebody else."""
+    health, remedy = Health(server.owner), Remedy(server.owner)
+    default = server.value("show statement_timeout")
+    for limited in (health, remedy):
+        limited.limit(0.05)
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            limited._rows("select pg_sleep(20)")
+        assert server.value("show statement_timeout") == default
+    forge(server, "drop index almagest.items_type")
+    [fault] = health.index_faults()
+    remedy.limit(30)
+    remedy.mend_index(*fault)
+    assert server.value("show statement_timeout") == default
+    assert health.index_faults() == []

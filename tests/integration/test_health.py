@@ -23,7 +23,7 @@ from almagest.operations.remediation import run as remediation
 from almagest.runtime import Runtime
 from tests import faults
 from tests.edge import Context
-from tests.faults import MENDED, Fault
+from tests.faults import MENDED, UNMENDED, Fault
 from tests.integration.conftest import Team
 from tests.integration.test_killed_job import environment
 
@@ -191,7 +191,6 @@ class TestChecksApart:
 
     def test_one_that_waits_for_the_database(self, system: System, behaves: Any) -> None:
         def look(probe: Probe) -> Found:
-            probe.connection.execute("set statement_timeout = 0")
             probe.connection.execute("select pg_sleep(60)")
             raise AssertionError
 
@@ -204,7 +203,7 @@ class TestChecksApart:
     def test_one_whose_statement_takes_too_long(self, system: System, behaves: Any) -> None:
         def look(probe: Probe) -> Found:
             probe.health.limit(0.2)
-            probe.connection.execute("select pg_sleep(60)")
+            probe.health._rows("select pg_sleep(60)")
             raise AssertionError
 
         behaves(look)
@@ -270,17 +269,17 @@ class TestRequestPath:
 @pytest.mark.parametrize(
     ("fault", "back"),
     [
-        (faults.table_gone, lambda system: faults.table_back(system.database)),
-        (faults.row_security_off, lambda system: faults.row_security_on(system.database)),
+        (UNMENDED["table gone"], lambda system: faults.table_back(system.database)),
+        (UNMENDED["row security off"], lambda system: faults.row_security_on(system.database)),
     ],
 )
 def test_what_a_person_has_to_mend(
-    system: System, only: Callable[..., None], fault: Any, back: Callable[[System], None]
+    system: System, only: Callable[..., None], fault: Fault, back: Callable[[System], None]
 ) -> None:
-    only("table_access")
-    fault(system.runtime, system.database)
+    only(fault.check)
+    fault.put(system.runtime, system.database)
     try:
-        assert system.health()["table_access"] == "failed"
+        assert system.health() == {fault.check: fault.status}
         assert system.run("remediation")["checks"]["table_access"] == {
             "status": "failed",
             "measured": system.found("table_access")["threshold"] - 1,
@@ -442,8 +441,10 @@ class TestRunsAreTakenUp:
         assert system.database.rows("select count(*) from almagest.health_runs") == [1]
 
     def test_a_remediation_that_broke_off_goes_on_with_what_it_had_claimed(
-        self, system: System, monkeypatch: pytest.MonkeyPatch
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        only("canary_quality")
+        assert system.health() == {"canary_quality": "ok"}
         faults.canary_deleted(system.runtime, system.database)
         system.health()
         real = remediation.record
@@ -459,7 +460,7 @@ class TestRunsAreTakenUp:
         assert system.attempt("remediation").state == "failed"
         outcome = system.attempt("remediation", again=True)
         assert (outcome.state, outcome.figures["mended"]) == ("succeeded", 1)
-        assert system.health() == OK
+        assert system.health() == {"canary_quality": "ok"}
 
     def test_two_at_once_are_one(self, system: System, only: Callable[..., None]) -> None:
         only("orphaned_embeddings")

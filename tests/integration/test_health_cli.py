@@ -89,3 +89,14 @@ def test_a_database_that_is_down_is_one_sentence(run: Run, monkeypatch: pytest.M
         status, out, error = run(*words)
         assert (status, out, error.count("\n")) == (1, "", 1)
         assert error.startswith("Error (database_unavailable): ")
+
+
+def test_the_org_of_the_checks_is_nobodys(run: Run) -> None:
+    run("health")
+    status, out, error = run("org", "create", "almagest-health", "--owner-email", "eve@example.org")
+    assert (status, out, error.count("\n")) == (1, "", 1)
+    assert error.startswith("Error (slug_reserved): ")
+    _, out, _ = run("org", "list", "--json")
+    assert "almagest-health" not in out
+    status, _, error = run("export", "--org", "almagest-health")
+    assert (status, error.startswith("Error (unknown_org): ")) == (1, True)

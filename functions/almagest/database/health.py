@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from almagest.database.portable import STAYS, TABLES
+from almagest.database.session import limited
 
 # Every table of the schema; a test compares them with the migrations.
 EXPECTED_TABLES = sorted([table.name for table in TABLES] + list(STAYS))
@@ -26,14 +27,11 @@ class Health:
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
+        self._seconds: float | None = None
 
     def limit(self, seconds: float | None) -> None:
         """End each statement from now on that takes longer; None: as long as the role's statements may take."""
-        if seconds is None:
-            self._connection.execute("reset statement_timeout")
-            return
-        milliseconds = max(1, int(seconds * 1000))
-        self._connection.execute("select set_config('statement_timeout', %s, false)", (str(milliseconds),))
+        self._seconds = seconds
 
     def count_tables(self) -> int:
         """How many tables there are."""
@@ -167,7 +165,8 @@ class Health:
         return int(self._value("select count(*) from almagest.hub_feed where closed_at is null"))
 
     def _rows(self, statement: str, *parameters: object) -> list[Any]:
-        return self._connection.execute(statement.encode(), parameters or None).fetchall()
+        with limited(self._connection, self._seconds):
+            return self._connection.execute(statement.encode(), parameters or None).fetchall()
 
     def _value(self, statement: str, *parameters: object) -> Any:
         [(value,)] = self._rows(statement, *parameters)

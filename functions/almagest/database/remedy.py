@@ -6,6 +6,8 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from almagest.database.session import limited, milliseconds
+
 
 class Remedy:
     """Calls of the engine's remediation functions; each mends up to so many, and is a transaction of its own.
@@ -18,6 +20,11 @@ class Remedy:
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
+        self._seconds: float | None = None
+
+    def limit(self, seconds: float | None) -> None:
+        """End each statement from now on that takes longer; None: as long as the role's statements may take."""
+        self._seconds = seconds
 
     def claim(self, run: int, *, again: bool) -> int | None:
         """Take the latest unhealthy run that has not been tried, or with `again` that may have been; None for none."""
@@ -80,25 +87,36 @@ class Remedy:
             self._make_index(name, definition)
         elif fault == "invalid" and definition is None and "_cc" in name:
             # What a `reindex concurrently` that broke off has left beside the index.
-            self._connection.execute(sql.SQL("drop index concurrently if exists {}").format(index))
+            self._alone(sql.SQL("drop index concurrently if exists {}").format(index))
         elif fault == "invalid":
-            self._connection.execute(sql.SQL("reindex index concurrently {}").format(index))
+            self._alone(sql.SQL("reindex index concurrently {}").format(index))
 
     def _make_index(self, name: str, definition: str) -> None:
         made, _, rest = definition.partition(f" INDEX {name} ON ")
         if not rest.startswith("ONLY "):
-            self._connection.execute(f"{made} INDEX CONCURRENTLY IF NOT EXISTS {name} ON {rest}".encode())
+            self._alone(f"{made} INDEX CONCURRENTLY IF NOT EXISTS {name} ON {rest}".encode())
             return
         # That of a partitioned table cannot be made concurrently: those of its partitions can, and are then taken over.
         table, _, how = rest.removeprefix("ONLY almagest.").partition(" ")
         for (partition,) in self._rows("select name from engine.partitions_of(%s)", table):
             own = f"{partition}_{name}"[:63]
-            statement = f"{made} INDEX CONCURRENTLY IF NOT EXISTS {own} ON almagest.{partition} {how}"
-            self._connection.execute(statement.encode())
-        self._connection.execute(f"{made} INDEX IF NOT EXISTS {name} ON almagest.{table} {how}".encode())
+            self._alone(f"{made} INDEX CONCURRENTLY IF NOT EXISTS {own} ON almagest.{partition} {how}".encode())
+        self._alone(f"{made} INDEX IF NOT EXISTS {name} ON almagest.{table} {how}".encode())
+
+    def _alone(self, statement: bytes | sql.Composed) -> None:
+        """Run what may stand in no transaction; that its limit holds needs a session, as migrations do."""
+        if self._seconds is not None:
+            limit = milliseconds(self._seconds)
+            self._connection.execute("select set_config('statement_timeout', %s, false)", (limit,))
+        try:
+            self._connection.execute(statement)
+        finally:
+            if not self._connection.closed:
+                self._connection.execute("reset statement_timeout")
 
     def _rows(self, statement: str, *parameters: object) -> list[Any]:
-        return self._connection.execute(statement.encode(), parameters or None).fetchall()
+        with limited(self._connection, self._seconds):
+            return self._connection.execute(statement.encode(), parameters or None).fetchall()
 
     def _value(self, statement: str, *parameters: object) -> Any:
         [(value,)] = self._rows(statement, *parameters)

@@ -1,5 +1,8 @@
 """The door of migrations and scheduled work: a plain connection."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psycopg
 
 from almagest.problems import Problem
@@ -35,6 +38,25 @@ def connect(settings: Settings, *, autocommit: bool = False) -> psycopg.Connecti
     except psycopg.ProgrammingError:
         # Its message repeats parts of the URL, the password among them.
         raise Problem(503, "misconfigured", "DATABASE_URL is not a usable URL.") from None
+
+
+@contextmanager
+def limited(connection: psycopg.Connection, seconds: float | None) -> Iterator[None]:
+    """One transaction, whose statements are ended when one takes longer; None: no limit, and no transaction either.
+
+    The limit ends with the transaction, so that a transaction pooler hands it on to nobody.
+    """
+    if seconds is None:
+        yield
+        return
+    with connection.transaction():
+        connection.execute("select set_config('statement_timeout', %s, true)", (milliseconds(seconds),))
+        yield
+
+
+def milliseconds(seconds: float) -> str:
+    """As a statement_timeout takes it, where 0 would be none."""
+    return str(max(1, int(seconds * 1000)))
 
 
 def demand_schema(connection: psycopg.Connection) -> None:

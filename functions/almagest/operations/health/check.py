@@ -60,7 +60,7 @@ class Probe:
     runtime
         As a function's: settings, the request path's door, the embedder.
     connection
-        In autocommit mode, of this check alone; a statement that takes as long as the check may is ended.
+        In autocommit mode, of this check alone; what it still does when the check's time is over is cancelled.
     """
 
     runtime: Runtime
@@ -153,14 +153,14 @@ class _Attempt:
         return self._found or Found("failed", "It ended without an answer.")
 
     def _run(self, seconds: float) -> None:
-        from almagest.database.health import Health
         from almagest.database.session import connect
 
         try:
             with connect(self._runtime.settings, autocommit=True) as connection, deadline.limit(seconds):
                 self._connection = connection
-                Health(connection).limit(seconds)
-                self._found = self._check.look(Probe(self._runtime, connection))
+                probe = Probe(self._runtime, connection)
+                probe.health.limit(seconds)
+                self._found = self._check.look(probe)
         except Exception as error:
             # Its message may quote content, so only its kind is told.
             logger.error("check failed", extra={"check": self._check.name, "error": type(error).__name__})

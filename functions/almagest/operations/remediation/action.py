@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 from almagest import deadline
-from almagest.database.health import Health
 from almagest.database.remedy import Remedy
 from almagest.operations.health.check import Probe
 
@@ -32,7 +31,7 @@ class Mending(Probe):
         from almagest.operations.health.orphaned_embeddings import model_in_force
 
         model = model_in_force(self.runtime)
-        return {kind: Health(self.connection).count_orphans(kind, model) for kind in kinds}
+        return {kind: self.health.count_orphans(kind, model) for kind in kinds}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Actions for orphaned_embeddings: what belongs together is put together again, and what belongs to nothing goes."""
 
-from almagest.database.health import Health
 from almagest.database.queue import Queue
 from almagest.operations.index_pending import index_pending
 from almagest.operations.remediation.action import Action, Figures, Mending, in_batches, of_orphans
@@ -62,7 +61,7 @@ def refresh_statistics(mending: Mending) -> Figures:
 
 def rebuild_indexes(mending: Mending) -> Figures:
     """Make what is missing or invalid, beside writes; one that others changed on purpose is a person's to judge."""
-    faults = [each for each in Health(mending.connection).index_faults() if each[1] != "changed"]
+    faults = [each for each in mending.health.index_faults() if each[1] != "changed"]
     for name, fault, definition in faults:
         mending.remedy.mend_index(name, fault, definition)
     return {"made": [name for name, _, _ in faults]}

@@ -140,7 +140,7 @@ class _Case:
         """
         seconds = max(1.0, min(ACTION_SECONDS, deadline.remaining(float("inf")) - RESERVE_SECONDS))
         try:
-            self._mending.health.limit(seconds)
+            self._limit(seconds)
             with deadline.limit(seconds):
                 return work(), None
         except Exception as raised:
@@ -150,8 +150,11 @@ class _Case:
             logger.error("remedy failed", extra={"check": self._check, "error": kind})
             return {}, kind
         finally:
-            if not self._run.connection.closed:
-                self._mending.health.limit(None)
+            self._limit(None)
+
+    def _limit(self, seconds: float | None) -> None:
+        self._mending.health.limit(seconds)
+        self._mending.remedy.limit(seconds)
 
     def _leave(self) -> Figures:
         self._record("none", "left", {"tries": self._tries}, {}, None, datetime.now(UTC))
