@@ -17,6 +17,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TOOLS := .venv-tools
 STACK ?= almagest
+# Each has a Postgres of its own; a file of tests stays with one.
+WORKERS ?= 2
 CODE := functions infra tests
 
 .PHONY: up down test test-all chaos test-package lint format docs bench package deploy audit licences clean
@@ -28,7 +30,7 @@ down: $(VENV)/local.stamp
 	$(BIN)/almagest stack stop
 
 test: $(VENV)/dev.stamp $(TOOLS)/tools.stamp
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses $(WORKERS) --dist loadfile
 
 test-all: $(VENV)/dev.stamp $(TOOLS)/tools.stamp
 	$(BIN)/python -m pytest

@@ -16,7 +16,7 @@ from almagest.problems import Problem
 from almagest.rate import RateLimit
 from tests.edge import CALLER, KEY, UNKNOWN_KEY, FakeEmbedder, FakeRpc, Reply, event, runtime, send
 
-ITEM = str(uuid4())
+ITEM = "3f1c2a94-5a1e-4c8f-9a6b-0d2e7c41b8f5"
 Ask = Callable[..., Reply]
 
 

@@ -98,7 +98,7 @@ def test_commands_and_views_that_are_named_are_there() -> None:
             assert view in VIEWS | {"md"}, view
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", sorted(VIEWS))
 def test_each_view_has_a_section_with_samples(view: str) -> None:
     text = sections(DASHBOARD, 2)[view]
     rows = [line.split(" |") for line in text.splitlines() if line.startswith("| `")]
