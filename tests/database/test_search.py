@@ -1057,7 +1057,7 @@ BREAKAGES = {
     "a failing trigger on traces": FAILING_TRIGGER.format(table="retrievals"),
     "a failing trigger on activations": FAILING_TRIGGER.format(table="activations"),
     "no partition": "drop table almagest.retrievals_rest, almagest.activations_rest",
-    "no table": "drop table almagest.activations",
+    "no table": "drop table almagest.activations cascade",
 }
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -52,7 +53,8 @@ def test_nobody_makes_an_org_of_its_slug(server: Server) -> None:
         with pytest.raises(Refused, match="409 slug_reserved"):
             server.call("create_org", None, {"slug": SLUG, "owner": {"email": "a@b.example"}})
         header = {"almagest": "export", "format": 1, "schema": 1, "vectors": False, "user": None}
-        lines = json.dumps({**header, "org": {"slug": SLUG, "name": "x"}}).encode()
+        made = {"id": str(uuid4()), "slug": SLUG, "name": "x", "settings": {}, "created_at": "2026-01-01T00:00:00Z"}
+        lines = json.dumps({**header, "org": made}).encode()
         with psycopg.connect(server.database.url) as connection, pytest.raises(Problem, match="slug_reserved"):
             import_(connection, io.BytesIO(lines + b"\n"))
 
