@@ -60,6 +60,20 @@ returns void language sql as $$
     update almagest.orgs as o set settings = o.settings || jsonb_build_object(set_name, planted) where o.is_system
 $$;
 
+-- Waits until nobody plants a set, and lets nobody plant it until the transaction ends; alone: nor look at it.
+create or replace function engine.lock_planted(set_name text, alone boolean)
+returns void language plpgsql as $$
+declare
+    key constant bigint := hashtextextended('almagest.planted.' || set_name, 0);
+begin
+    if alone then
+        perform pg_advisory_xact_lock(key);
+    else
+        perform pg_advisory_xact_lock_shared(key);
+    end if;
+end
+$$;
+
 -- Its items whose source_ref begins with a prefix.
 create or replace function engine.system_items(prefix text)
 returns table (id uuid, source_ref text, state text, index_status text) language sql stable as $$
@@ -69,9 +83,11 @@ returns table (id uuid, source_ref text, state text, index_status text) language
     where starts_with(i.source_ref, prefix)
 $$;
 
--- Takes its items whose source_ref begins with a prefix out altogether, and what was erased, the audit log included:
--- what a check writes for itself leaves nothing. Those stay whose source_ref begins with kept. Returns how many.
-create or replace function engine.clear_system_items(prefix text, kept text)
+-- Takes its items out altogether, the audit log included: what a check writes for itself leaves nothing. Returns how many.
+--   prefix  those whose source_ref begins with it, kept excepted, and which were written before as long as since says
+--   item    this one too, whatever its state and age; null for none
+-- What was erased names no check any more: it goes once it is older than any check may take, which is ten minutes.
+create or replace function engine.clear_system_items(prefix text, kept text, since interval, item uuid)
 returns int language plpgsql as $$
 declare
     ids uuid[];
@@ -79,7 +95,11 @@ begin
     select coalesce(array_agg(i.id), '{}') into ids
     from almagest.items as i
     join almagest.orgs as o on o.id = i.org_id and o.is_system
-    where i.state = 'erased' or (starts_with(i.source_ref, prefix) and starts_with(i.source_ref, kept) is not true);
+    where i.id = item or (i.state = 'erased' and i.updated_at <= now() - interval '10 minutes')
+        or (
+            starts_with(i.source_ref, prefix) and starts_with(i.source_ref, kept) is not true
+            and i.created_at <= now() - since
+        );
     perform engine.redact_traces(id) from unnest(ids) as id;
     delete from almagest.items as i where i.id = any(ids);
     delete from almagest.audit_log as a where a.item_id = any(ids);

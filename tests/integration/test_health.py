@@ -6,9 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from almagest import deadline
@@ -92,6 +94,7 @@ def system(team: Team) -> Iterator[System]:
     faults.embedder_back(team.runtime)
 
 
+ALL_CHECKS = dict(CHECKS)
 OK = dict.fromkeys(NAMES, "ok")
 
 
@@ -519,9 +522,41 @@ class TestOwnItems:
             probing = crud_integrity._Probing(Probe(system.runtime, connection))
             probing.write()
         left = "select count(*) from almagest.items where source_ref like 'health:crud:%%'"
-        assert system.database.rows(left) == [1]
+        assert system.health()["crud_integrity"] == "ok"
+        assert system.database.rows(left) == [1]  # it may be on its way
+        system.database.rows(
+            "update almagest.items set created_at = created_at - interval '11 minutes' where id = %s", probing.id
+        )
         assert system.health()["crud_integrity"] == "ok"
         assert system.database.rows(left) == [0]
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_two_at_once_do_not_disturb_each_other(
+        self, system: System, monkeypatch: pytest.MonkeyPatch, version: int
+    ) -> None:
+        """A check of remediation, beside one of health; each time the sets are planted anew."""
+        monkeypatch.setattr("almagest.operations.health.semantic_accuracy.VERSION", version)
+        monkeypatch.setattr("almagest.operations.health.canary_quality.VERSION", version)
+        names = ("crud_integrity", "semantic_accuracy", "canary_quality")
+        for time_ in range(3):
+            if time_:  # else they are of another version, or never planted
+                system.database.rows("update almagest.orgs set settings = '{}' where is_system")
+            with ThreadPoolExecutor(6) as pool:
+                results = list(pool.map(lambda name: perform(ALL_CHECKS[name], system.runtime), names * 2))
+            assert [(each.name, each.found.status, each.found.sentence) for each in results
+                    if each.found.status != "ok"] == []  # fmt: skip
+            assert system.database.rows(
+                "select count(*) from almagest.items where source_ref like 'health:%%' union all"
+                " select count(*) from almagest.items as i join almagest.orgs as o on o.id = i.org_id and o.is_system"
+                " where i.state = 'erased'"
+            ) == [23, 0]
+
+    def test_a_planting_that_is_killed_holds_up_nobody(self, system: System) -> None:
+        with connect(system.runtime.settings, autocommit=True) as killed:
+            holds = semantic_accuracy.paraphrases(Probe(system.runtime, killed))
+            with suppress(psycopg.OperationalError), holds._locked(alone=True):
+                system.database.rows(f"select pg_terminate_backend({killed.info.backend_pid})")
+                assert system.health()["semantic_accuracy"] == "ok"
 
     @pytest.mark.parametrize(
         ("broken", "at"),

@@ -1,7 +1,8 @@
 """What the health checks ask of Postgres, and where their results are kept."""
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,10 +11,15 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from almagest.database.portable import STAYS, TABLES
-from almagest.database.session import limited
+from almagest.database.session import limited, milliseconds
 
 # Every table of the schema; a test compares them with the migrations.
 EXPECTED_TABLES = sorted([table.name for table in TABLES] + list(STAYS))
+
+# No check takes as long: what it wrote is nobody's any more.
+LEFT_OVER = timedelta(minutes=10)
+# How long the planting of a set, or those who look at it, are waited for.
+LOCK_SECONDS = 20.0
 
 
 class Health:
@@ -102,9 +108,35 @@ class Health:
             )
         )
 
-    def clear_system_items(self, prefix: str, kept: str | None = None) -> int:
-        """Take items of the system's org out altogether, by the beginning of their `source_ref`; how many."""
-        return int(self._value("select engine.clear_system_items(%s, %s)", prefix, kept))
+    def clear_system_items(
+        self, prefix: str, *, kept: str | None = None, item: UUID | None = None, since: timedelta = LEFT_OVER
+    ) -> int:
+        """Take items of the system's org out altogether; how many.
+
+        Parameters
+        ----------
+        prefix, kept
+            How the `source_ref` of those begins that go, and of those among them that stay.
+        item
+            One that goes too, whatever its `source_ref`, state and age.
+        since
+            How old those have to be: younger ones may be of a check that is on its way.
+        """
+        return int(self._value("select engine.clear_system_items(%s, %s, %s, %s)", prefix, kept, since, item))
+
+    @contextmanager
+    def planted_locked(self, set_name: str, *, alone: bool) -> Iterator[None]:
+        """A transaction in which nobody else plants a set, or with `alone` even looks at it.
+
+        Raises
+        ------
+        psycopg.errors.LockNotAvailable
+            When others are at it for too long.
+        """
+        with self._connection.transaction():
+            self._connection.execute("select set_config('lock_timeout', %s, true)", (milliseconds(LOCK_SECONDS),))
+            self._rows("select engine.lock_planted(%s, %s)", set_name, alone)
+            yield
 
     def residue(self, org: str, item: UUID, word: str) -> dict[str, int]:
         """In how many rows of which tables a word of an item still stands."""

@@ -27,12 +27,13 @@ def look(probe: Probe) -> Found:
     planted = canaries(probe)
     try:
         if planted.noted is None:
-            planted.plant()
+            planted.plant(unless=lambda: planted.noted is not None)
     except EmbeddingUnavailable as error:
         return _failed(f"The canaries cannot be told without an embedder ({error.reason}).", error.reason)
     except NotPlanted:
         return _failed("The canaries could not be stored with their vectors.", "not_planted")
-    return _judge(planted)
+    with planted.looked_at():
+        return _judge(planted)
 
 
 def _judge(planted: PlantedSet) -> Found:

@@ -179,6 +179,8 @@ def _told(error: Exception) -> str:
         return error.code
     import psycopg
 
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        return "another run was at the same for too long"
     if isinstance(error, psycopg.errors.QueryCanceled):
         return "a statement took too long"
     if isinstance(error, psycopg.OperationalError):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from http import HTTPStatus
 from uuid import UUID, uuid4
 
@@ -107,7 +108,7 @@ class _Probing:
 
 def look(probe: Probe) -> Found:
     """Do all that callers do to one memory, as a caller does it. measured: the steps that came about."""
-    probe.health.clear_system_items(PREFIX)  # what a check that was killed has left
+    probe.health.clear_system_items(PREFIX)  # what a check that was killed a while ago has left
     probing = _Probing(probe)
     done: list[str] = []
     trouble: str | None = None
@@ -121,7 +122,8 @@ def look(probe: Probe) -> Found:
     except Problem as problem:
         trouble = problem.code
     finally:
-        probe.health.clear_system_items(PREFIX)
+        # Its own alone: another check may be on its way.
+        probe.health.clear_system_items(PREFIX + probing.word, item=probing.id, since=timedelta(0))
     failed_at = next((name for name in steps if name not in done), None)
     return Found(
         "failed" if failed_at else "ok",

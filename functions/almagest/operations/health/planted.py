@@ -1,7 +1,9 @@
 """Sets of memories in the system's own org: planted once for each version and model, and planted again on demand."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -56,10 +58,30 @@ class PlantedSet:
         noted = self._probe.health.planted(self._name) or {}
         return self._items(noted.get("planting", ""))
 
-    def plant(self) -> None:
+    def is_whole(self) -> bool:
+        """Whether it was planted as it is now, and all of it is there.
+
+        Raises
+        ------
+        EmbeddingUnavailable
+            As `noted`.
+        """
+        return self.noted is not None and None not in self.items()
+
+    def looked_at(self) -> AbstractContextManager[None]:
+        """A while in which nobody plants the set anew; for reading `noted`, `items` and answers that belong together."""
+        return self._locked(alone=False)
+
+    def plant(self, unless: Callable[[], bool] = lambda: False) -> None:
         """Put all memories in place, and note for each how near its question is; then those before them go.
 
-        When it breaks off, those before are still the ones that count.
+        When it breaks off, those before are still the ones that count. Others who plant or look at the set meanwhile
+        wait, and are waited for; the lock is that of a transaction, so it ends with who holds it.
+
+        Parameters
+        ----------
+        unless
+            Asked once nobody else plants: then nothing is done where it is true.
 
         Raises
         ------
@@ -68,6 +90,11 @@ class PlantedSet:
         EmbeddingUnavailable
             Without an embedder.
         """
+        with self._locked(alone=True):
+            if not unless():
+                self._put()
+
+    def _put(self) -> None:
         version, model = self._key
         similarities = [self._similarity(pair) for pair in self._pairs]
         planting = uuid4().hex[:8]
@@ -81,12 +108,17 @@ class PlantedSet:
         self._probe.health.note_planted(
             self._name, {"version": version, "model": model, "similarities": similarities, "planting": planting}
         )
-        self._probe.health.clear_system_items(self._prefix, kept=f"{self._prefix}{planting}:")
+        self._probe.health.clear_system_items(self._prefix, kept=f"{self._prefix}{planting}:", since=timedelta(0))
 
     def ask(self, number: int, k: int) -> SearchResponse:
         """Ask the question of one pair, as any caller asks."""
         request = SearchRequest(query=self._pairs[number].question, k=k)
         return search(self._probe.runtime, self._probe.caller, request, new_call())
+
+    def _locked(self, *, alone: bool) -> AbstractContextManager[None]:
+        # The request path does not see who acts if they are made in the transaction.
+        _ = self._probe.caller
+        return self._probe.health.planted_locked(self._name, alone=alone)
 
     @property
     def _key(self) -> tuple[int, str]:

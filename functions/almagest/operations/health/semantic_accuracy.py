@@ -24,13 +24,14 @@ def look(probe: Probe) -> Found:
 
     planted = paraphrases(probe)
     try:
-        if planted.noted is None or None in planted.items():
-            planted.plant()
+        if not planted.is_whole():
+            planted.plant(unless=planted.is_whole)
     except EmbeddingUnavailable as error:
         return _failed(f"The memories to be found cannot be embedded ({error.reason}).", error.reason)
     except NotPlanted:
         return _failed("The memories to be found could not be stored with their vectors.", "not_planted")
-    return _judge(planted)
+    with planted.looked_at():
+        return _judge(planted)
 
 
 def _judge(planted: PlantedSet) -> Found:
