@@ -256,6 +256,20 @@ def row_security_on(database: Database) -> None:
     as_superuser(database, "alter table almagest.items force row level security")
 
 
+def terms_removed(runtime: Runtime, database: Database) -> None:
+    """Up to 100 chunks lose their terms."""
+    as_superuser(database, f"delete from almagest.lexical where chunk_id in ({_CHUNKS})")
+
+
+def copies_changed(runtime: Runtime, database: Database) -> None:
+    """The terms of up to 100 chunks are somebody else's, and the vectors of as many are in the archive."""
+    as_superuser(
+        database,
+        f"update almagest.lexical set user_id = gen_random_uuid() where chunk_id in ({_CHUNKS})",
+        f"update almagest.embeddings set state = 'archived' where chunk_id in ({_CHUNKS})",
+    )
+
+
 # Those that remediation mends, by their names.
 MENDED = {
     fault.name: fault
@@ -297,6 +311,8 @@ MENDED = {
         Fault("canary deleted", "canary_quality", "failed", canary_deleted),
         Fault("canary vectors changed", "canary_quality", "failed", canary_vectors_changed),
         Fault("item forgotten", "staleness", "degraded", item_forgotten),
+        Fault("terms removed", "orphaned_embeddings", "degraded", terms_removed, "chunks_without_terms"),
+        Fault("copies changed", "orphaned_embeddings", "failed", copies_changed, "copies_that_differ"),
     )
 }
 

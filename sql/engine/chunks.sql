@@ -66,6 +66,42 @@ returns void language sql as $$
     where e.item_id = (i).id;
 $$;
 
+-- Which state the rows of a chunk have: the item's, or replaced where an edit has followed; only then is it looked up.
+create or replace function engine.state_of_copy(i almagest.items, chunk bigint)
+returns text language sql stable as $$
+    select case
+        when (i).version > 1 and (select k.version from almagest.chunks as k where k.id = chunk) < (i).version then 'replaced'
+        else (i).state
+    end
+$$;
+
+-- Copies all of it anew for up to so many items whose rows differ, whatever they say; returns of how many items.
+create or replace function engine.mend_copies(most int)
+returns int language plpgsql as $$
+declare
+    i almagest.items;
+    mended int := 0;
+begin
+    for i in
+        select it.* from almagest.items as it
+        where it.id in (select distinct d.item_id from engine.copies_that_differ() as d limit most)
+        for no key update
+    loop
+        update almagest.lexical as l
+        set org_id = i.org_id, user_id = i.user_id, client_id = i.client_id, deal_id = i.deal_id, agent_ids = i.agent_ids,
+            state = engine.state_of_copy(i, l.chunk_id)
+        where l.item_id = i.id;
+        update almagest.embeddings as e
+        set org_id = i.org_id, user_id = i.user_id, client_id = i.client_id, deal_id = i.deal_id, agent_ids = i.agent_ids,
+            state = engine.state_of_copy(i, e.chunk_id)
+        where e.item_id = i.id;
+        perform engine.refresh_visibility(i);
+        mended := mended + 1;
+    end loop;
+    return mended;
+end
+$$;
+
 -- Puts an item's chunks aside after an edit, for searches of the time before: in state replaced, which no everyday
 -- search asks for. A message has a sequence of its own then, so that it is nobody's neighbour.
 create or replace function engine.retire_chunks(old almagest.items)

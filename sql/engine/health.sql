@@ -105,6 +105,33 @@ returns table (chunk_id bigint, item_id uuid) language sql stable as $$
         and not exists (select from almagest.embeddings as e where e.chunk_id = k.id)
 $$;
 
+-- The same with no terms: no search finds them by their words.
+create or replace function engine.chunks_without_terms()
+returns table (chunk_id bigint, item_id uuid) language sql stable as $$
+    select k.id, k.item_id
+    from almagest.chunks as k
+    join almagest.items as i on i.id = k.item_id and i.version = k.version
+    where i.index_status = 'search_ready'
+        and not exists (select from almagest.lexical as l where l.chunk_id = k.id)
+$$;
+
+-- Rows that search reads, of an item whose copies of who may see it, or of its state, are not the item's: they are
+-- found by whom they should not be, up to the second privacy layer, or not found by whom they should.
+create or replace function engine.copies_that_differ()
+returns table (chunk_id bigint, item_id uuid) language sql stable as $$
+    select l.chunk_id, l.item_id
+    from almagest.lexical as l
+    join almagest.items as i on i.id = l.item_id
+    where (l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids, l.state)
+        is distinct from (i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids, engine.state_of_copy(i, l.chunk_id))
+    union all
+    select e.chunk_id, e.item_id
+    from almagest.embeddings as e
+    join almagest.items as i on i.id = e.item_id
+    where (e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids, e.state)
+        is distinct from (i.org_id, i.user_id, i.client_id, i.deal_id, i.agent_ids, engine.state_of_copy(i, e.chunk_id))
+$$;
+
 -- The same with vectors of other models than the one in force alone.
 create or replace function engine.chunks_of_another_model(in_force smallint)
 returns table (chunk_id bigint, item_id uuid) language sql stable as $$
@@ -198,6 +225,8 @@ declare
 begin
     return case kind
         when 'chunks_without_vectors' then (select count(*) from engine.chunks_without_vectors())
+        when 'chunks_without_terms' then (select count(*) from engine.chunks_without_terms())
+        when 'copies_that_differ' then (select count(*) from engine.copies_that_differ())
         when 'chunks_of_another_model' then (
             select count(distinct o.chunk_id) from engine.chunks_of_another_model(in_force) as o where in_force is not null
             having in_force is not null

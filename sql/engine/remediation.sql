@@ -106,6 +106,8 @@ returns int language sql as $$
         from (
             select w.item_id from engine.chunks_without_vectors() as w where kind = 'chunks_without_vectors'
             union all
+            select t.item_id from engine.chunks_without_terms() as t where kind = 'chunks_without_terms'
+            union all
             select a.item_id from engine.chunks_of_another_model(engine.model_in_force(model)) as a
             where kind = 'chunks_of_another_model'
             union all

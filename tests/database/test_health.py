@@ -161,6 +161,48 @@ class TestOrphans:
         assert orphans(server) == {}
         assert remedy.index_orphans("chunks_without_vectors", MODEL, 10) == 0
 
+    def test_chunks_without_terms(self, server: Server, item: str) -> None:
+        server.rows("delete from almagest.lexical")
+        assert orphans(server) == {"chunks_without_terms": 1}
+        assert Remedy(server.owner).index_orphans("chunks_without_terms", MODEL, 10) == 1
+        assert server.rows("select index_status from almagest.items") == ["text_ready"]
+        assert orphans(server) == {}
+
+    @pytest.mark.parametrize("table", ["lexical", "embeddings"])
+    @pytest.mark.parametrize(
+        "change",
+        [
+            *(f"{column} = gen_random_uuid()" for column in ("org_id", "user_id", "client_id", "deal_id")),
+            "agent_ids = array[gen_random_uuid()]",
+            "state = 'archived'",
+            "state = 'replaced'",
+        ],
+    )
+    def test_copies_that_differ(self, server: Server, org: Org, item: str, table: str, change: str) -> None:
+        write_one(server, org.owner, "two", one_hot(2))
+        copies = f"select (to_jsonb(t) - 'vector')::text from almagest.{table} as t order by chunk_id"
+        right = server.rows(copies)
+        forge(server, f"update almagest.{table} set {change} where item_id = '{item}'")
+        assert orphans(server) == {"copies_that_differ": 1}
+        assert Remedy(server.owner).mend_copies(10) == 1
+        assert (orphans(server), server.rows(copies)) == ({}, right)
+        assert Remedy(server.owner).mend_copies(10) == 0
+
+    @pytest.mark.parametrize("table", ["lexical", "embeddings"])
+    def test_what_an_edit_replaced_stays_replaced(self, server: Server, org: Org, item: str, table: str) -> None:
+        changes = {"title": "another"}
+        request = {"id": item, "version": 1, "changes": changes, "idempotency": {"key": "k", "request_hash": "h"}}
+        server.call("update_item", org.owner, request)
+        assert orphans(server) == {}
+        server.call("archive_item", org.owner, {"id": item, "idempotency": {"key": "l", "request_hash": "h"}})
+        assert orphans(server) == {}
+        states = f"select state from almagest.{table} order by chunk_id"
+        assert server.rows(states) == ["replaced", "archived"]
+        server.rows(f"update almagest.{table} set state = 'active' where state = 'replaced'")
+        assert orphans(server) == {"copies_that_differ": 1}
+        assert Remedy(server.owner).mend_copies(10) == 1
+        assert (orphans(server), server.rows(states)) == ({}, ["replaced", "archived"])
+
     def test_so_many_and_no_more(self, server: Server, org: Org, item: str) -> None:
         write(server, org.owner, *(memory(f"more {n}", one_hot(n)) for n in range(5)))
         server.rows("delete from almagest.embeddings")

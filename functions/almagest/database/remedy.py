@@ -50,6 +50,10 @@ class Remedy:
         """Have items indexed anew whose chunks lack vectors of a model, or that lack chunks; how many."""
         return int(self._value("select engine.index_orphans(%s, %s, %s)", kind, model, most))
 
+    def mend_copies(self, most: int) -> int:
+        """Copy scope and state of items to terms and vectors that differ from them; of how many items."""
+        return int(self._value("select engine.mend_copies(%s)", most))
+
     def delete_superfluous_vectors(self, model: str, most: int) -> int:
         """Delete vectors of other models beside one of the model in force."""
         return int(self._value("select engine.delete_superfluous_vectors(%s, %s)", model, most))

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 # What is counted, each by a query of its own, and what a person is told of it.
 KINDS = {
     "chunks_without_vectors": "chunks without a vector",
+    "chunks_without_terms": "chunks without their terms",
+    "copies_that_differ": "terms or vectors whose scope or state is not their item's",
     "chunks_of_another_model": "chunks with vectors of another model alone",
     "superfluous_vectors": "vectors of another model beside the right one",
     "zero_vectors": "vectors of zeros",
@@ -23,8 +25,9 @@ KINDS = {
     "indexes_invalid": "invalid indexes",
     "indexes_changed": "indexes other than they were made",
 }
-# What no search finds, or every search waits for; of the others, search only finds less by meaning.
-GRAVE = {"items_without_chunks", "indexes_missing", "indexes_invalid"}
+# What no search finds, every search waits for, or only the second privacy layer keeps from the wrong eyes; of the
+# others, search only finds less by meaning or by words.
+GRAVE = {"items_without_chunks", "copies_that_differ", "indexes_missing", "indexes_invalid"}
 # One kind that takes long must leave time for the others: at a million chunks each takes 0.1 to 2 seconds here.
 KIND_SECONDS = 20.0
 # Nothing is orphaned in a system that works: writes put an item, its chunks and its vectors in place in one

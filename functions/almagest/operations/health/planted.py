@@ -69,7 +69,7 @@ class PlantedSet:
         return self.noted is not None and None not in self.items()
 
     def looked_at(self) -> AbstractContextManager[None]:
-        """A while in which nobody plants the set anew; for reading `noted`, `items` and answers that belong together."""
+        """A while in which nobody plants the set anew; what is read in it belongs together."""
         return self._locked(alone=False)
 
     def plant(self, unless: Callable[[], bool] = lambda: False) -> None:

@@ -11,7 +11,7 @@ MOST_ROWS = 100_000
 MOST_ITEMS = 5_000
 MOST_ORGS = 100
 
-WITHOUT_VECTORS = ("chunks_without_vectors", "chunks_of_another_model", "items_without_chunks")
+WITHOUT_VECTORS = ("chunks_without_vectors", "chunks_without_terms", "chunks_of_another_model", "items_without_chunks")
 
 
 def delete_zero_vectors(mending: Mending) -> Figures:
@@ -42,6 +42,11 @@ def index_again(mending: Mending) -> Figures:
 
     marked = {kind: mark(kind) for kind in WITHOUT_VECTORS}
     return {**marked, **index_pending(mending.runtime, Queue(mending.connection), mending.seconds)}
+
+
+def copy_anew(mending: Mending) -> Figures:
+    """Copy who may see an item, and its state, to its terms and vectors."""
+    return {"items": in_batches(mending, mending.remedy.mend_copies, MOST_ITEMS, MOST_ITEMS)}
 
 
 def delete_other_models(mending: Mending) -> Figures:
@@ -88,6 +93,7 @@ ACTIONS: tuple[Action, ...] = (
         ("indexes_missing", "indexes_invalid"),
         rebuild_indexes,
     ),
+    of_orphans("copy_anew", "Copied anew who may see an item, and its state", ("copies_that_differ",), copy_anew),
     Action("index_again", "Indexed items again that lacked vectors or chunks", _waiting_too, index_again),
     of_orphans("delete_other_models", "Deleted vectors of other models", ("superfluous_vectors",), delete_other_models),
     of_orphans("refresh_statistics", "Counted large orgs again", ("drifted_statistics",), refresh_statistics),
