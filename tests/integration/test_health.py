@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from almagest import deadline
+from almagest.database.health import Health
 from almagest.database.session import connect
 from almagest.handlers import jobs
 from almagest.operations.health import check, crud_integrity, semantic_accuracy
@@ -423,6 +424,20 @@ class TestWhatStaysBroken:
 
 
 class TestRunsAreTakenUp:
+    def test_a_backlog_that_cannot_be_counted_takes_nothing_else_down(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("canary_quality")
+        system.health()
+        faults.canary_deleted(system.runtime, system.database)
+        slow = "select items, seconds from engine.backlog(), pg_sleep(60)"
+        monkeypatch.setattr("almagest.operations.health.run.BACKLOG_SECONDS", 0.2)
+        monkeypatch.setattr(Health, "backlog", lambda self: self._rows(slow))
+        figures = system.run("health")
+        assert (figures["status"], figures["index_backlog"], figures["index_backlog_seconds"]) == ("failed", None, None)
+        monkeypatch.undo()
+        assert system.run("remediation")["mended"] == 1
+
     def test_a_check_that_was_made_is_not_made_again(self, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
         """R10: a run that broke off in the middle goes on behind the checks that it had stored."""
         made: list[str] = []

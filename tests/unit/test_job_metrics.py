@@ -82,3 +82,9 @@ def test_a_sweep_and_a_remediation(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
     tell_job("prod", "retention", failed=True, figures={})
     assert told(capsys) == [({"stack": "prod", "job": "retention"}, {"JobFailures": ("Count", 1)})]
+
+
+def test_what_could_not_be_counted_is_no_metric(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {"index_backlog": None, "index_backlog_seconds": None}
+    tell_job("prod", "index_sweep", failed=False, figures=figures)
+    assert told(capsys) == [({"stack": "prod", "job": "index_sweep"}, {"JobFailures": ("Count", 0)})]

@@ -32,7 +32,9 @@ def tell_job(stack: str, job: str, *, failed: bool, figures: dict[str, Any]) -> 
         What the job returned; those of health, sweep and remediation that are metrics are known by their names.
     """
     _tell({"stack": stack, "job": job}, {"JobFailures": (MetricUnit.Count, int(failed))})
-    values: Values = {name: (unit, figures[key]) for key, (name, unit) in _FIGURES.items() if key in figures}
+    values: Values = {
+        name: (unit, figures[key]) for key, (name, unit) in _FIGURES.items() if figures.get(key) is not None
+    }
     checks: dict[str, Any] = figures.get("checks", {}) if job == "health" else {}
     if checks:
         values["FailedChecks"] = (MetricUnit.Count, figures["failed"])

@@ -1,5 +1,6 @@
 """A health run: each check once, its result stored, the worst of them noted."""
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from almagest.database.health import Health
@@ -9,6 +10,10 @@ from almagest.operations.health.registry import CHECKS
 if TYPE_CHECKING:
     from almagest.operations.jobs import Run
 
+logger = logging.getLogger(__name__)
+
+BACKLOG_SECONDS = 20.0
+
 
 def check_health(run: "Run") -> dict[str, Any]:
     """Make the checks that this run has not made yet, and close the Hub entries of those that pass.
@@ -17,20 +22,33 @@ def check_health(run: "Run") -> dict[str, Any]:
     -------
     dict
         `status`, the worst; how many are `failed` and `degraded`; `checks`, for each its status, figure and
-        milliseconds; `index_backlog`, items, and `index_backlog_seconds`, the age of the oldest.
+        milliseconds; `index_backlog`, items, and `index_backlog_seconds`, the age of the oldest, null where they could
+        not be counted.
     """
     health = Health(run.connection)
     checks = {name: _check(run, check) for name, check in CHECKS.items()}
-    items, seconds = health.backlog()
     statuses = [each["status"] for each in checks.values()]
     return {
-        "status": health.store_run(run.id),
+        "status": health.store_run(run.id),  # first of all: remediation claims it
         "failed": statuses.count("failed"),
         "degraded": statuses.count("degraded"),
         "checks": checks,
-        "index_backlog": items,
-        "index_backlog_seconds": round(seconds, 1),
+        **_backlog(health),
     }
+
+
+def _backlog(health: Health) -> dict[str, Any]:
+    """Figures beside the checks: without them, what the checks found is stored all the same."""
+    import psycopg
+
+    items: int | None = None
+    seconds: float | None = None
+    health.limit(BACKLOG_SECONDS)
+    try:
+        items, seconds = health.backlog()
+    except psycopg.Error as error:
+        logger.warning("backlog not counted", extra={"error": type(error).__name__})
+    return {"index_backlog": items, "index_backlog_seconds": None if seconds is None else round(seconds, 1)}
 
 
 def _check(run: "Run", check: Check) -> dict[str, Any]:
