@@ -96,6 +96,63 @@ class TestTables:
         assert door in Health(own.owner).open_doors()
 
 
+class TestAccess:
+    def test_what_is_expected_is_what_a_new_database_has(self, own: Server) -> None:
+        assert Health(own.owner).access_faults() == []
+        assert own.rows(
+            "select distinct p.proname from pg_proc as p where p.pronamespace = 'engine'::regnamespace"
+            " and has_function_privilege('almagest_reader', p.oid, 'execute')"
+            " and p.proowner <> 'almagest_reader'::regrole order by 1"
+        ) == sorted(own.value("select engine.reader_calls()"))
+        assert own.rows(
+            "select c.relname from pg_class as c where c.relnamespace = 'almagest'::regnamespace"
+            " and has_table_privilege('almagest_reader', c.oid, 'select') order by 1"
+        ) == sorted(own.value("select engine.reader_tables()"))
+        assert own.rows(
+            "select c.relname, k.conname from pg_constraint as k join pg_class as c on c.oid = k.conrelid"
+            " where c.relnamespace = 'almagest'::regnamespace and not c.relispartition and k.contype <> 'n'"
+            " order by 1, 2"
+        ) == sorted(own.rows("select table_name, name from engine.expected_constraints()"))
+
+    @pytest.mark.parametrize(
+        ("change", "faults"),
+        [
+            ("revoke execute on function api.search(jsonb, jsonb) from service_role",
+             [("api.search(jsonb,jsonb)", "uncallable")]),
+            ("revoke execute on function engine.visible from almagest_reader",
+             [("engine.visible(engine.caller,uuid,uuid,uuid,uuid,uuid[])", "uncallable_reader")]),
+            ("revoke execute on function engine.read_item from postgres",
+             [("engine.read_item(engine.caller,uuid)", "uncallable_owner")]),
+            ("revoke select on almagest.chunks from almagest_reader", [("chunks", "unreadable_reader")]),
+            ("drop policy reader on almagest.items", [("reader of items", "policy_missing")]),
+            ("create policy others on almagest.facts for select to almagest_reader using (true)",
+             [("others of facts", "policy_unexpected")]),
+            ("alter policy reader on almagest.pins to public", [("reader of pins", "policy_changed")]),
+            ("alter table almagest.lexical drop constraint lexical_pkey",
+             [("lexical_pkey of lexical", "constraint_missing")]),
+            ("alter table almagest.orgs drop constraint orgs_slug_key",
+             [("orgs_slug_key of orgs", "constraint_missing")]),
+            ("alter table almagest.chunks drop constraint chunks_item_id_fkey",
+             [("chunks_item_id_fkey of chunks", "constraint_missing")]),
+        ],
+    )  # fmt: skip
+    def test_what_is_wrong_is_named(self, own: Server, change: str, faults: list[tuple[str, str]]) -> None:
+        forge(own, change)
+        assert Health(own.owner).access_faults() == faults
+
+    def test_the_whole_api_is_out_of_reach(self, own: Server) -> None:
+        forge(own, "revoke usage on schema api from service_role")
+        names = {name for name, fault in Health(own.owner).access_faults() if fault == "uncallable"}
+        assert len(names) == own.value("select count(*) from pg_proc where pronamespace = 'api'::regnamespace")
+
+    def test_a_reader_that_no_policy_binds(self, own: Server) -> None:
+        forge(own, "alter role almagest_reader bypassrls")
+        try:
+            assert Health(own.owner).access_faults() == [("almagest_reader", "unbound_reader")]
+        finally:
+            forge(own, "alter role almagest_reader nobypassrls")
+
+
 class TestIndexes:
     def test_the_expected_ones_are_those_of_the_migrations(self, own: Server) -> None:
         made = own.rows(

@@ -251,6 +251,33 @@ class TestChecksApart:
         assert 0 < seen[0] <= 1
 
 
+def test_an_open_door_is_told_by_its_name(system: System, only: Callable[..., None]) -> None:
+    only("table_access")
+    system.health()
+    assert (system.found("table_access")["measured"], system.found("table_access")["threshold"]) == (0, 0)
+    faults.as_superuser(
+        system.database,
+        "grant select on almagest.item_types to anon",
+        "drop policy reader on almagest.pins",
+        "alter table almagest.items no force row level security",
+    )
+    try:
+        assert system.health() == {"table_access": "failed"}
+        found = system.found("table_access")
+        assert (found["measured"], found["threshold"], found["unit"]) == (3, 0, "faults")
+        assert found["sentence"] == (
+            "Without forced row level security: items; missing policies: reader of pins;"
+            " open to anon: almagest.item_types."
+        )
+    finally:
+        faults.as_superuser(
+            system.database,
+            "revoke select on almagest.item_types from anon",
+            "create policy reader on almagest.pins for select to almagest_reader using (false)",
+            "alter table almagest.items force row level security",
+        )
+
+
 class TestRequestPath:
     def test_postgrest_down(self, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
         settings = system.runtime.settings.model_copy(update={"supabase_url": "http://127.0.0.1:9"})
@@ -286,7 +313,7 @@ def test_what_a_person_has_to_mend(
         assert system.health() == {fault.check: fault.status}
         assert system.run("remediation")["checks"]["table_access"] == {
             "status": "failed",
-            "measured": system.found("table_access")["threshold"] - 1,
+            "measured": 1,
             "actions": {"look_again": "unchanged"},
         }
         [(key, severity, tries)] = system.entries()

@@ -47,6 +47,10 @@ class Health:
         """Tables that are missing, unreadable, unwritable or unforced: name and fault."""
         return self._rows("select name, fault from engine.table_faults(%s)", EXPECTED_TABLES)
 
+    def access_faults(self) -> list[tuple[str, str]]:
+        """Rights, policies and constraints that are not as they have to be: name and fault."""
+        return self._rows("select name, fault from engine.access_faults()")
+
     def open_doors(self) -> list[tuple[str, str]]:
         """What those may reach who may reach nothing: role and name."""
         return self._rows("select role, name from engine.open_doors()")

@@ -1,4 +1,4 @@
-"""table_access: the tables can be read and written by whom they should, and by nobody else."""
+"""table_access: tables and functions can be used by whom they should, and by nobody else."""
 
 from collections import Counter
 
@@ -8,44 +8,56 @@ from almagest.problems import Problem
 # A fault that somebody has to mend by hand names this many at the most.
 NAMED = 5
 
+# How each fault is told, before the names of what has it.
 _WORDS = {
-    "missing": "missing",
+    "missing": "missing tables",
     "unreadable": "not readable",
     "unwritable": "not writable",
     "unforced": "without forced row level security",
+    "uncallable": "not callable by service_role",
+    "uncallable_owner": "not callable by scheduled work",
+    "uncallable_reader": "not callable by almagest_reader",
+    "unreadable_reader": "not readable by almagest_reader",
+    "unbound_reader": "bound by no policy",
+    "policy_missing": "missing policies",
+    "policy_changed": "changed policies",
+    "policy_unexpected": "policies of others",
+    "constraint_missing": "missing constraints",
 }
 
 
 def look(probe: Probe) -> Found:
-    """Ask for each table by the role of scheduled work, and for the API by the request path's key.
+    """Ask for each table, right, policy and constraint, and for the API by the request path's key.
 
-    measured: tables that are as they should be. threshold: all of them, since the system needs each.
+    measured: what is not as it should be. threshold: none of it, since the system needs each.
     """
-    faults = probe.health.table_faults()
+    faults = probe.health.table_faults() + probe.health.access_faults()
     doors = probe.health.open_doors()
     unanswered = _request_path(probe)
-    tables = probe.health.count_tables() + sum(fault == "missing" for _, fault in faults)
-    accessible = tables - len({name for name, _ in faults})
-    troubles = [f"{_list([name for name, each in faults if each == fault])} {_verb(faults, fault)} {words}"
-                for fault, words in _WORDS.items() if any(each == fault for _, each in faults)]  # fmt: skip
+    troubles = [f"{words}: {_list(names)}" for fault, words in _WORDS.items() if (names := _with(fault, faults))]
     if doors:
-        troubles.append(f"{_list(sorted({name for _, name in doors}))} can be reached by {_list(_roles(doors))}")
+        troubles.append(f"open to {_list(_roles(doors))}: {_list(sorted({name for _, name in doors}))}")
     if unanswered:
         troubles.append(f"the request path does not answer ({unanswered})")
-    sentence = "; ".join(troubles) or f"All {tables} tables are there, and closed to those who may not see them"
+    sentence = "; ".join(troubles) or "All tables are there, and closed to those who may not see them"
     return Found(
         "failed" if troubles else "ok",
         sentence[0].upper() + sentence[1:] + ".",
-        measured=accessible,
-        threshold=tables,
-        unit="tables",
+        measured=len(faults) + len(doors) + bool(unanswered),
+        threshold=0,
+        unit="faults",
         figures={
             **Counter(fault for _, fault in faults),
-            "faults": [{"table": name, "fault": fault} for name, fault in faults],
+            "tables": probe.health.count_tables(),
+            "faults": [{"name": name, "fault": fault} for name, fault in faults],
             "open": [{"role": role, "name": name} for role, name in doors],
             "request_path": unanswered or "ok",
         },
     )
+
+
+def _with(fault: str, faults: list[tuple[str, str]]) -> list[str]:
+    return [name for name, each in faults if each == fault]
 
 
 def _request_path(probe: Probe) -> str | None:
@@ -59,10 +71,6 @@ def _request_path(probe: Probe) -> str | None:
 
 def _roles(doors: list[tuple[str, str]]) -> list[str]:
     return sorted({role for role, _ in doors})
-
-
-def _verb(faults: list[tuple[str, str]], fault: str) -> str:
-    return "is" if sum(each == fault for _, each in faults) == 1 else "are"
 
 
 def _list(names: list[str]) -> str:
