@@ -1,5 +1,6 @@
 -- What has to be there so that the request path may do its work and nothing else, and what of it is not: rights,
--- policies and constraints. The lists stand here alone, and a test compares them with a new database; see also indexes.sql.
+-- policies and constraints. The lists stand here alone, and a test compares them with a new database. Those of indexes
+-- are in indexes.sql.
 
 -- Tables that almagest_reader reads, each by a policy `reader` for select; see row_security.sql.
 create or replace function engine.reader_tables()

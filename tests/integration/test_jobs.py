@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from apscheduler.triggers.interval import IntervalTrigger
+from pydantic import SecretStr
 
 from almagest.edge import observe
 from almagest.handlers import jobs
 from almagest.operations.jobs import Job, OutOfTime, Run
 from almagest.operations.registry import JOBS
 from almagest.problems import Problem
+from almagest.runtime import Runtime
 from infra.local import ROOT
 from infra.local.scheduler import Scheduler
 from infra.local.template import Function, read_template
@@ -45,7 +47,7 @@ def read_log(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any
     return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def invoke(event: dict[str, Any], milliseconds: int = 60_000) -> dict[str, Any]:
+def invoke(event: Any, milliseconds: int = 60_000) -> dict[str, Any]:
     return jobs.handler(event, Context(milliseconds))
 
 
@@ -120,6 +122,12 @@ def test_a_failure_is_raised_and_stored_and_logged_without_content(
         ({"job": None}, "unknown_job"),
         ({"job": ["index_sweep"]}, "unknown_job"),
         ({}, "unknown_job"),
+        ({"job": "SECRET" * 20_000}, "unknown_job"),
+        ({"job": ["SECRET"] * 20_000}, "unknown_job"),
+        ([SWEEP], "invalid_event"),
+        ("index_sweep", "invalid_event"),
+        (None, "invalid_event"),
+        (7, "invalid_event"),
         (SWEEP | {"scheduled_for": "<aws.scheduler.scheduled-time>"}, "invalid_time"),
         (SWEEP | {"scheduled_for": "2026-11-30"}, "invalid_time"),
         (SWEEP | {"scheduled_for": 1796040000}, "invalid_time"),
@@ -127,13 +135,44 @@ def test_a_failure_is_raised_and_stored_and_logged_without_content(
     ],
 )
 def test_what_is_no_run_is_a_failure_that_says_so(
-    team: Team, event: dict[str, Any], code: str, read_log: Callable[[], list[dict[str, Any]]]
+    team: Team, event: Any, code: str, read_log: Callable[[], list[dict[str, Any]]]
 ) -> None:
     with pytest.raises(Problem) as caught:
         invoke(event)
     assert caught.value.code == code
     [line] = read_log()
     assert (line["level"], line["code"], line["detail"]) == ("ERROR", code, caught.value.detail)
+    assert len(str(caught.value)) < 200
+    assert team.rows("select count(*) from almagest.job_runs") == [0]
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        (lambda url: f"{url}?options=-cdefault_transaction_read_only%3Don", "ReadOnlySqlTransaction"),
+        (lambda _: "postgresql://olga:otter@127.0.0.1:9/vault", "OperationalError"),
+        (lambda url: url.rpartition("/")[0] + "/vault", "OperationalError"),
+    ],
+    ids=["read-only", "refused", "no such database"],
+)
+def test_what_goes_wrong_before_the_work_is_told_without_postgres_message(
+    team: Team,
+    monkeypatch: pytest.MonkeyPatch,
+    read_log: Callable[[], list[dict[str, Any]]],
+    url: Callable[[str], str],
+    error: str,
+) -> None:
+    there = team.runtime.settings.database_url
+    assert there is not None
+    settings = team.runtime.settings.model_copy(update={"database_url": SecretStr(url(there.get_secret_value()))})
+    monkeypatch.setattr(jobs, "container", lambda: Runtime.from_settings(settings))
+    with pytest.raises(jobs.JobFailed, match=rf"^{error}[:,] .*raised in \w+\.py, line \d+\.$") as caught:
+        invoke(SWEEP)
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+    [line] = read_log()
+    assert line["level"] == "ERROR"
+    for word in ("vault", "otter", "olga", "127.0.0.1", "read-only"):
+        assert word not in str(line) + str(caught.value)
     assert team.rows("select count(*) from almagest.job_runs") == [0]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from almagest.edge.metrics import tell_job
 from almagest.edge.observe import begin, logger, note, unexpected
-from almagest.operations.jobs import Job, Outcome, read_time, run_job
+from almagest.operations.jobs import Job, Outcome, describe, read_time, run_job
 from almagest.operations.registry import find_job
 from almagest.problems import Problem
 from almagest.runtime import Runtime, container
@@ -18,22 +18,31 @@ class JobFailed(Exception):
     """A run failed: Lambda delivers its event again, and at last to the queue of failed runs."""
 
 
-def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+def handler(event: object, context: Any) -> dict[str, Any]:
     """Do `{"job": name, "scheduled_for": time}`; a run that is asked for by hand may leave the time out."""
     begin(context.aws_request_id)
     try:
-        job = find_job(event.get("job"))
-        note(job=job.name)
-        given = event.get("scheduled_for")
-        scheduled_for = datetime.now(UTC) if given is None else read_time(given)
-        outcome = _done(container(), job, scheduled_for, _seconds_left(context) - RESERVE_SECONDS)
+        outcome = _asked(event, context)
     except Problem as problem:
         logger.error("job refused", extra={"code": problem.code, "detail": problem.detail})
         raise
     except Exception as error:
         unexpected(error)
-        raise
-    return _told(outcome)
+        failed = JobFailed(describe(error))
+    else:
+        return _told(outcome)
+    # Here, without what was raised as its context, whose message Lambda would log.
+    raise failed
+
+
+def _asked(event: object, context: Any) -> Outcome:
+    if not isinstance(event, dict):
+        raise Problem(422, "invalid_event", 'An event must be an object, like {"job": "index_sweep"}.')
+    job = find_job(event.get("job"))
+    note(job=job.name)
+    given = event.get("scheduled_for")
+    scheduled_for = datetime.now(UTC) if given is None else read_time(given)
+    return _done(container(), job, scheduled_for, _seconds_left(context) - RESERVE_SECONDS)
 
 
 def _done(runtime: Runtime, job: Job, scheduled_for: datetime, seconds: float) -> Outcome:

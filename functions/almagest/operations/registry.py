@@ -58,5 +58,7 @@ def find_job(name: object) -> Job:
     """
     job = JOBS.get(name) if isinstance(name, str) else None
     if job is None:
-        raise Problem(404, "unknown_job", f"There is no job {name!r}; there are {', '.join(sorted(JOBS))}.")
+        # Whatever came is quoted as far as a name goes: it may be long, and no name at all.
+        sentence = f"There is no job {str(name)[:40]!r}; there are {', '.join(sorted(JOBS))}."
+        raise Problem(404, "unknown_job", sentence)
     return job
