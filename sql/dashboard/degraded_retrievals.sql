@@ -16,6 +16,8 @@ select
 from almagest.retrievals as r
 where
     r.created_at > now() - interval '14 days'
+    -- not the health checks' own
+    and r.org_id is distinct from (select o.id from almagest.orgs as o where o.is_system)
     and r.mode <> 'hybrid'
     and r.degraded_reason <> 'no_query' -- a session that asked nothing
 order by r.created_at desc;
