@@ -7,12 +7,10 @@ select
     i.org_id,
     count(*) filter (where i.index_status in ('pending', 'text_ready')) as waiting,
     count(*) filter (where i.index_status = 'indexing') as indexing,
-    count(*) filter (where i.index_status = 'indexing' and i.lease_expires_at < now()) as leases_expired,
+    count(*) filter (where i.index_status = 'indexing' and coalesce(i.lease_expires_at, '-infinity') < now()) as leases_expired,
     count(*) filter (where i.index_status = 'failed') as failed,
     max(i.index_attempts) as most_attempts,
-    round(extract(epoch from now() - min(
-        case when i.index_attempts = 0 then least(i.index_after, now()) else least(i.updated_at, now()) end
-    ))) as oldest_seconds
+    round(extract(epoch from now() - min(engine.waits_since(i)))) as oldest_seconds
 from almagest.items as i
 where i.index_status <> 'search_ready'
 group by i.org_id

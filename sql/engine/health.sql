@@ -188,11 +188,11 @@ returns table (item_id uuid) language sql stable as $$
         and not exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version)
 $$;
 
--- Leases of items and of runs that were over a while ago, and that nobody has taken up.
+-- Leases of items and of runs that were over a while ago, and that nobody has taken up; one without an end is over.
 create or replace function engine.leases_over(since interval)
 returns table (item_id uuid, run_id bigint) language sql stable as $$
     select i.id, null::bigint from almagest.items as i
-    where i.index_status = 'indexing' and i.lease_expires_at < now() - since
+    where i.index_status = 'indexing' and coalesce(i.lease_expires_at, '-infinity') < now() - since
     union all
     select null, r.id from almagest.job_runs as r
     where r.state = 'running' and r.lease_expires_at < now() - since
@@ -247,14 +247,20 @@ begin
 end
 $$;
 
+-- Since when an item waits to be indexed. Once it was tried, or where it is due in the future, when it is due says
+-- nothing of that.
+create or replace function engine.waits_since(i almagest.items)
+returns timestamptz language sql stable as $$
+    select case
+        when (i).index_attempts = 0 and (i).index_after <= now() then (i).index_after
+        else least((i).updated_at, now())
+    end
+$$;
+
 -- How many items wait to be indexed, and for how many seconds the oldest of them has.
 create or replace function engine.backlog()
 returns table (items bigint, seconds double precision) language sql stable as $$
-    select
-        count(*), coalesce(extract(epoch from now() - min(
-            -- once it was tried, when it is due says nothing of how long it has waited
-            case when i.index_attempts = 0 then least(i.index_after, now()) else least(i.updated_at, now()) end
-        )), 0)
+    select count(*), coalesce(extract(epoch from now() - min(engine.waits_since(i))), 0)
     from almagest.items as i
     where i.index_status <> 'search_ready'
 $$;

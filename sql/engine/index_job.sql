@@ -14,7 +14,8 @@ language sql as $$
         from almagest.items as q
         where q.index_status <> 'search_ready'
             and q.index_after <= now()
-            and (q.index_status <> 'indexing' or q.lease_expires_at < now())
+            -- a lease without an end is nobody's
+            and (q.index_status <> 'indexing' or coalesce(q.lease_expires_at, '-infinity') < now())
         order by q.index_after, q.id
         limit batch
         for no key update skip locked

@@ -344,6 +344,13 @@ class TestOrphans:
             ("text_ready", None, True)
         ]
 
+    def test_a_lease_without_an_end_is_over(self, server: Server, item: str) -> None:
+        server.rows("update almagest.items set index_status = 'indexing', lease_owner = 'w', lease_expires_at = null")
+        assert orphans(server) == {"leases_over": 1}
+        assert server.rows("select indexing, leases_expired from dashboard.index_backlog") == [(1, 1)]
+        assert Remedy(server.owner).release_leases() == 1
+        assert server.rows("select index_status, lease_owner from almagest.items") == [("text_ready", None)]
+
     def test_leases_of_runs(self, server: Server) -> None:
         insert = (
             "insert into almagest.job_runs (job, scheduled_for, state, worker, lease_expires_at)"
@@ -489,6 +496,14 @@ def test_the_backlog_is_measured_from_when_an_item_began_to_wait(server: Server,
     assert (items, seconds < 5) == (1, True)
     server.rows("update almagest.items set index_after = now() - interval '20 minutes' where id = %s", item)
     assert 1200 <= health.backlog()[1] < 1205
+    # Due in the far future, though nobody tried it: it has waited since it was written.
+    server.rows(
+        "update almagest.items set index_after = '2099-01-01', updated_at = now() - interval '3 hours' where id = %s",
+        item,
+    )
+    assert 10800 <= health.backlog()[1] < 10805
+    [seconds] = server.rows("select oldest_seconds::float from dashboard.index_backlog")
+    assert 10800 <= seconds < 10805
     # Tried, and due in an hour: it has waited since it was written.
     server.rows(
         "update almagest.items set index_after = now() + interval '1 hour', index_attempts = 3,"

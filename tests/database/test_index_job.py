@@ -97,6 +97,13 @@ def test_what_lacks_vectors_is_leased_the_longest_waiting_first(server: Server, 
     assert server.call("index_status", org.owner) == {"pending": 0, "indexing": 3, "failed": 0}
 
 
+def test_a_lease_without_an_end_is_nobodys(server: Server, org: Org) -> None:
+    item = write_one(server, org.owner, "taken by nobody")
+    server.rows("update almagest.items set index_status = 'indexing', lease_owner = 'w', lease_expires_at = null")
+    assert [taken[0] for taken in lease(server)] == [item]
+    assert lease(server) == []
+
+
 def test_items_of_all_states_but_erased_are_indexed(server: Server, org: Org) -> None:
     for state in ("active", "provisional", "revoked", "archived"):
         org.item(f"text {state}", state=state)
