@@ -428,6 +428,12 @@ class TestRuns:
             self.check(server, run, status, name)
             assert health.store_run(run) == worst
         assert health.last_run() == run
+        # One with a lower number that was taken up again later is the later one.
+        later = self.run(server)
+        health.store_run(later)
+        assert health.last_run() == later
+        server.rows("update almagest.health_runs set checked_at = now() - interval '1 hour' where run_id = %s", later)
+        assert health.last_run() == run
 
     def test_the_latest_unhealthy_run_is_claimed_once(self, server: Server) -> None:
         self.unhealthy(server, hours=13)

@@ -190,7 +190,10 @@ class TestChecksApart:
         behaves(look)
         assert self.others(system) == {"table_access": "ok", "canary_quality": "ok"}
         found = system.found("staleness")
-        assert (found["sentence"], found["measured"]) == ("It broke off: ValueError.", None)
+        assert (found["sentence"], found["measured"]) == (
+            "It broke off: an error that nobody expected (ValueError).",
+            None,
+        )
         assert "Anna" not in str(found)
 
     def test_one_that_waits_for_the_database(self, system: System, behaves: Any) -> None:
@@ -200,9 +203,18 @@ class TestChecksApart:
 
         behaves(look)
         assert self.others(system) == {"table_access": "ok", "canary_quality": "ok"}
-        assert system.found("staleness")["sentence"] == "It took longer than 1 seconds, and was ended."
+        assert system.found("staleness")["sentence"] == "It took longer than 1 second, and was ended."
         asleep = "select count(*) from pg_stat_activity where state = 'active' and query like 'select pg_sleep%%'"
         assert system.database.rows(asleep) == [0]
+
+    def test_one_that_lacks_a_table(self, system: System, behaves: Any) -> None:
+        def look(probe: Probe) -> Found:
+            probe.health._rows("select from almagest.what_anna_wrote")
+            raise AssertionError
+
+        behaves(look)
+        self.others(system)
+        assert system.found("staleness")["sentence"] == "It broke off: a table is missing."
 
     def test_one_whose_statement_takes_too_long(self, system: System, behaves: Any) -> None:
         def look(probe: Probe) -> Found:
@@ -278,6 +290,23 @@ def test_an_open_door_is_told_by_its_name(system: System, only: Callable[..., No
         )
 
 
+def test_sentences_tell_one_from_several(system: System, only: Callable[..., None]) -> None:
+    only("orphaned_embeddings", "canary_quality")
+    system.health()
+    faults.index_dropped(system.runtime, system.database)
+    system.database.rows("update almagest.items set state = 'archived' where source_ref like 'health:canaries:%%:01'")
+    system.database.rows("select engine.refresh_visibility(i) from almagest.items as i where i.state = 'archived'")
+    system.health()
+    assert system.found("orphaned_embeddings")["sentence"] == "1 missing index."
+    assert system.found("canary_quality")["sentence"] == "Canaries: 1 of 3 is archived."
+    faults.index_of_partitions_dropped(system.runtime, system.database)
+    system.database.rows("delete from almagest.items where source_ref like 'health:canaries:%%' and state = 'active'")
+    system.health()
+    assert system.found("orphaned_embeddings")["sentence"] == "2 missing indexes."
+    assert sorted(system.found("canary_quality")["figures"]["missing"].items()) == [("archived", 1), ("gone", 2)]
+    assert system.run("remediation")["left"] == 0
+
+
 class TestRequestPath:
     def test_postgrest_down(self, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
         settings = system.runtime.settings.model_copy(update={"supabase_url": "http://127.0.0.1:9"})
@@ -337,7 +366,7 @@ def test_a_job_that_does_not_succeed_is_told(system: System, only: Callable[...,
         assert system.health() == {"staleness": "ok"}
         system.database.rows(late, 49)
         assert system.health() == {"staleness": "degraded"}
-        assert system.found("staleness")["sentence"] == "Retention has not succeeded for 49 hours."
+        assert system.found("staleness")["sentence"] == "The job retention has not succeeded for 49 hours."
         assert system.found("staleness")["figures"]["late"] == ["job.retention"]
         figures = system.run("remediation")
         assert figures["checks"]["staleness"]["actions"] == {"look_again": "unchanged"}

@@ -55,11 +55,11 @@ def test_it_checks_shows_and_keeps(team: Team, run: Run) -> None:
     status, out, error = run("health")
     assert status == 1
     [line] = [line for line in out.splitlines() if "canary_quality" in line]
-    for word in ("failed", "2", "3", "canaries", "1 of 3 are gone"):
+    for word in ("failed", "2", "3", "canaries", "1 of 3 is gone"):
         assert word in line
     assert "Health is failed, as of " in error
     status, out, _ = run("health", "--last")
-    assert (status, "1 of 3 are gone" in out) == (1, True)
+    assert (status, "1 of 3 is gone" in out) == (1, True)
 
 
 def test_one_at_a_time(team: Team, run: Run) -> None:
@@ -70,6 +70,9 @@ def test_one_at_a_time(team: Team, run: Run) -> None:
     status, out, error = run("health", "--json")
     assert (status, out) == (1, "")
     assert error.startswith("Error (job_running): ")
+    [run_id] = team.rows("select id from almagest.job_runs where state = 'running'")
+    assert f"in run {run_id}." in error
+    assert "the run before" in error
 
 
 def test_without_a_stack_it_says_so(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -51,7 +51,11 @@ def _check() -> int:
             raise Problem(503, "no_stack", "There is no database: set DATABASE_URL.")
         outcome = run_job(runtime, JOBS["health"], datetime.now(UTC), JOBS["health"].seconds)
     if outcome.state == "skipped":
-        raise Problem(409, "job_running", "The health checks are being made already; `--last` shows what they found.")
+        sentence = (
+            f"The health checks are being made already, in run {outcome.other}. Until they are done, `almagest health"
+            " --last` shows what the run before them found."
+        )
+        raise Problem(409, "job_running", sentence)
     if outcome.state != "succeeded":
         raise Problem(503, "checks_not_made", f"The health checks could not be made: {outcome.error}")
     return outcome.run

@@ -112,6 +112,11 @@ class Health:
             )
         )
 
+    def system_states(self, prefix: str) -> dict[str, tuple[str, str]]:
+        """State and index status of items of the system's org, by their `source_ref`."""
+        found = self._rows("select source_ref, state, index_status from engine.system_items(%s)", prefix)
+        return {source_ref: (state, index_status) for source_ref, state, index_status in found}
+
     def clear_system_items(
         self, prefix: str, *, kept: str | None = None, item: UUID | None = None, since: timedelta = LEFT_OVER
     ) -> int:
@@ -159,7 +164,9 @@ class Health:
 
     def last_run(self) -> int | None:
         """The latest health run that was stored."""
-        run: int | None = self._value("select max(run_id) from almagest.health_runs")
+        run: int | None = self._value(
+            "select (select run_id from almagest.health_runs order by checked_at desc, run_id desc limit 1)"
+        )
         return run
 
     def run(self, run: int) -> tuple[datetime, str]:

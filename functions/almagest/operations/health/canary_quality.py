@@ -45,18 +45,24 @@ def _judge(planted: PlantedSet) -> Found:
         rank, found = _place(planted.ask(number, 10), item)
         seen.append({"rank": rank, "similarity": found, "expected": similarity})
     good = sum(_is_as_planted(each) for each in seen)
+    missing = planted.missing()
     gone = items.count(None)
-    troubles = [f"{gone} of {len(CANARIES)} are gone"] if gone else []
+    troubles = [f"{_of_all(count)} {state}" for state, count in missing.items()]
     if bad := len(CANARIES) - gone - good:
-        troubles.append(f"{bad} of {len(CANARIES)} come back at another place or similarity")
+        come = "comes" if bad == 1 else "come"
+        troubles.append(f"{bad} of {len(CANARIES)} {come} back at another place or similarity")
     return Found(
         "failed" if troubles else "ok",
         f"Canaries: {', '.join(troubles)}." if troubles else "All canaries come first, as near as when planted.",
         measured=good,
         threshold=len(CANARIES),
         unit="canaries",
-        figures={"canaries": seen, "gone": gone, "tolerance": TOLERANCE},
+        figures={"canaries": seen, "gone": gone, "missing": dict(missing), "tolerance": TOLERANCE},
     )
+
+
+def _of_all(count: int) -> str:
+    return f"{count} of {len(CANARIES)} {'is' if count == 1 else 'are'}"
 
 
 def _place(answer: SearchResponse, item: object) -> tuple[int | None, float | None]:

@@ -149,7 +149,7 @@ class _Attempt:
         if thread.is_alive():
             self._cancel()
             thread.join(GRACE_SECONDS)
-            return Found("failed", f"It took longer than {seconds:.0f} seconds, and was ended.")
+            return Found("failed", f"It took longer than {counted(round(seconds), 'second')}, and was ended.")
         return self._found or Found("failed", "It ended without an answer.")
 
     def _run(self, seconds: float) -> None:
@@ -172,17 +172,32 @@ class _Attempt:
                 self._connection.cancel_safe(timeout=GRACE_SECONDS)
 
 
+def counted(count: int, singular: str, plural: str | None = None) -> str:
+    """How many of something, as it is said of one and of several; the plural adds an s where none is given."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
 def _told(error: Exception) -> str:
+    """What went wrong, in words; where there are none, its kind."""
     from almagest.problems import Problem
 
     if isinstance(error, Problem):
-        return error.code
+        return f"the system answered {error.code}"
     import psycopg
 
-    if isinstance(error, psycopg.errors.LockNotAvailable):
-        return "another run was at the same for too long"
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return "a statement took too long"
-    if isinstance(error, psycopg.OperationalError):
-        return "the database did not answer"
-    return type(error).__name__
+    for kind, words in (
+        (psycopg.errors.LockNotAvailable, "another run was at the same for too long"),
+        (psycopg.errors.QueryCanceled, "a statement took too long"),
+        (psycopg.errors.UndefinedTable, "a table is missing"),
+        (psycopg.errors.UndefinedColumn, "a column is missing"),
+        (psycopg.errors.UndefinedFunction, "a function is missing in the database"),
+        (psycopg.errors.UndefinedObject, "a role or type is missing in the database"),
+        (psycopg.errors.InsufficientPrivilege, "the database refused it for want of a right"),
+        (psycopg.errors.ReadOnlySqlTransaction, "the database takes no writes"),
+        (psycopg.errors.DiskFull, "the disk of the database is full"),
+        (psycopg.OperationalError, "the database did not answer"),
+        (psycopg.Error, f"the database refused it ({type(error).__name__})"),
+    ):
+        if isinstance(error, kind):
+            return words
+    return f"an error that nobody expected ({type(error).__name__})"

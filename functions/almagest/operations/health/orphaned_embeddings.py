@@ -3,27 +3,36 @@
 from typing import TYPE_CHECKING
 
 from almagest import deadline
-from almagest.operations.health.check import Check, Found, Probe, Status
+from almagest.operations.health.check import Check, Found, Probe, Status, counted
 
 if TYPE_CHECKING:
     from almagest.runtime import Runtime
 
-# What is counted, each by a query of its own, and what a person is told of it.
+# What is counted, each by a query of its own, and what a person is told of one and of several.
 KINDS = {
-    "chunks_without_vectors": "chunks without a vector",
-    "chunks_without_terms": "chunks without their terms",
-    "copies_that_differ": "terms or vectors whose scope or state is not their item's",
-    "chunks_of_another_model": "chunks with vectors of another model alone",
-    "superfluous_vectors": "vectors of another model beside the right one",
-    "zero_vectors": "vectors of zeros",
-    "chunks_without_item": "chunks without an item",
-    "rows_without_chunk": "terms or vectors without a chunk",
-    "items_without_chunks": "items marked ready without chunks",
-    "leases_over": "leases past their time",
-    "drifted_statistics": "orgs with drifted statistics",
-    "indexes_missing": "missing indexes",
-    "indexes_invalid": "invalid indexes",
-    "indexes_changed": "indexes other than they were made",
+    "chunks_without_vectors": ("chunk without a vector", "chunks without a vector"),
+    "chunks_without_terms": ("chunk without its terms", "chunks without their terms"),
+    "copies_that_differ": (
+        "row of terms or a vector whose scope or state is not its item's",
+        "rows of terms or vectors whose scope or state is not their item's",
+    ),
+    "chunks_of_another_model": (
+        "chunk with vectors of another model alone",
+        "chunks with vectors of another model alone",
+    ),
+    "superfluous_vectors": (
+        "vector of another model beside the right one",
+        "vectors of another model beside the right one",
+    ),
+    "zero_vectors": ("vector of zeros", "vectors of zeros"),
+    "chunks_without_item": ("chunk without an item", "chunks without an item"),
+    "rows_without_chunk": ("row of terms or vector without a chunk", "rows of terms or vectors without a chunk"),
+    "items_without_chunks": ("item marked ready without chunks", "items marked ready without chunks"),
+    "leases_over": ("lease past its time", "leases past their time"),
+    "drifted_statistics": ("org with drifted statistics", "orgs with drifted statistics"),
+    "indexes_missing": ("missing index", "missing indexes"),
+    "indexes_invalid": ("invalid index", "invalid indexes"),
+    "indexes_changed": ("index other than it was made", "indexes other than they were made"),
 }
 # What no search finds, every search waits for, or only the second privacy layer keeps from the wrong eyes; of the
 # others, search only finds less by meaning or by words.
@@ -40,14 +49,15 @@ def look(probe: Probe) -> Found:
     counts = _count(probe, model_in_force(probe.runtime))
     total = sum(count for count in counts.values() if count)
     uncounted = [kind for kind, count in counts.items() if count is None]
-    parts = [f"{count} {KINDS[kind]}" for kind, count in counts.items() if count]
-    parts += [f"{KINDS[kind]} could not be counted" for kind in uncounted]
+    parts = [counted(count, *KINDS[kind]) for kind, count in counts.items() if count]
+    parts += [f"how many {KINDS[kind][1]} there are could not be counted" for kind in uncounted]
+    sentence = "; ".join(parts) or "nothing is orphaned"
     figures: dict[str, object] = dict(counts)
     if any(counts[kind] for kind in ("indexes_missing", "indexes_invalid", "indexes_changed")):
         figures["indexes"] = [{"index": name, "fault": fault} for name, fault, _ in probe.health.index_faults()]
     return Found(
         _status(counts),
-        ("; ".join(parts) or "Nothing is orphaned") + ".",
+        f"{sentence[0].upper()}{sentence[1:]}.",
         measured=total,
         threshold=THRESHOLD,
         unit="orphans",

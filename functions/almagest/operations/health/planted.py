@@ -1,6 +1,7 @@
 """Sets of memories in the system's own org: planted once for each version and model, and planted again on demand."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -57,6 +58,17 @@ class PlantedSet:
         """The item of each pair, None where it is not there, or not found by meaning."""
         noted = self._probe.health.planted(self._name) or {}
         return self._items(noted.get("planting", ""))
+
+    def missing(self) -> Counter[str]:
+        """How many do not come back by what has become of them: `archived`, `not indexed`, `gone`, another state."""
+        planting = (self._probe.health.planted(self._name) or {}).get("planting", "")
+        states = self._probe.health.system_states(f"{self._prefix}{planting}:")
+        found = (states.get(self._ref(planting, number)) for number in range(len(self._pairs)))
+        return Counter(
+            "gone" if each is None else "not indexed" if each[0] == "active" else each[0]
+            for each in found
+            if each != ("active", "search_ready")
+        )
 
     def is_whole(self) -> bool:
         """Whether it was planted as it is now, and all of it is there.

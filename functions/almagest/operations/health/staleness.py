@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from almagest.operations.health.check import Check, Found, Probe, Status
+from almagest.operations.health.check import Check, Found, Probe, Status, counted
 from almagest.operations.health.intervals import interval
 
 # Three sweeps: what waits longer has been passed over.
@@ -20,7 +20,8 @@ def items_waiting(probe: Probe, now: datetime) -> Late:
     items, seconds = probe.health.backlog()
     if seconds <= BACKLOG_SECONDS:
         return {}
-    return {"index": f"{items} items wait for the index, the oldest for {seconds / 60:.0f} minutes"}
+    waiting = counted(items, "item waits", "items wait")
+    return {"index": f"{waiting} for the index, the oldest for {seconds / 60:.0f} minutes"}
 
 
 def jobs_not_done(probe: Probe, now: datetime) -> Late:
@@ -32,7 +33,7 @@ def jobs_not_done(probe: Probe, now: datetime) -> Late:
     for name, last in probe.health.last_successes(list(JOBS)).items():
         allowed = INTERVALS_LATE * interval(JOBS[name].schedule)
         if now - max(last or since, since) > allowed:
-            late[f"job.{name}"] = f"{name} has not succeeded for {_span(now - (last or since))}"
+            late[f"job.{name}"] = f"the job {name} has not succeeded for {_span(now - (last or since))}"
     return late
 
 
