@@ -270,6 +270,17 @@ def copies_changed(runtime: Runtime, database: Database) -> None:
     )
 
 
+def vectors_turned(runtime: Runtime, database: Database) -> None:
+    """The vectors of up to 100 chunks point the other way; their length is right."""
+    as_superuser(
+        database,
+        "set search_path = extensions, public",
+        "update almagest.embeddings set vector ="
+        " (select array_agg(-v order by n) from unnest(vector::real[]) with ordinality as u (v, n))::halfvec"
+        f" where chunk_id in ({_CHUNKS})",
+    )
+
+
 # Those that remediation mends, by their names.
 MENDED = {
     fault.name: fault
@@ -313,6 +324,7 @@ MENDED = {
         Fault("item forgotten", "staleness", "degraded", item_forgotten),
         Fault("terms removed", "orphaned_embeddings", "degraded", terms_removed, "chunks_without_terms"),
         Fault("copies changed", "orphaned_embeddings", "failed", copies_changed, "copies_that_differ"),
+        Fault("vectors turned", "orphaned_embeddings", "degraded", vectors_turned, "vectors_that_differ"),
     )
 }
 

@@ -163,6 +163,31 @@ returns table (chunk_id bigint, model_id smallint) language sql stable as $$
     where e.vector operator(@extschema:vector@.=) array_fill(0::real, array[384])::@extschema:vector@.halfvec
 $$;
 
+-- Up to so many chunks from anywhere in the table, with what is embedded of each and the vector of a model that it has;
+-- of items that are marked ready. Costs the same however many there are.
+create or replace function engine.sample_vectors(model text, most int)
+returns table (item_id uuid, title text, heading_path text, body text, vector real[]) language sql volatile as $$
+    select i.id, i.title, k.heading_path, k.text, e.vector::real[]
+    from (
+        select distinct near.id
+        from (
+            select b.lowest + floor(random() * (b.highest - b.lowest + 1))::bigint as at
+            from (select min(c.id) as lowest, max(c.id) as highest from almagest.chunks as c) as b
+            cross join generate_series(1, most)
+            offset 0 -- drawn once each
+        ) as drawn
+        cross join lateral (
+            select c.id from almagest.chunks as c
+            where c.id >= drawn.at
+            order by c.id
+            limit 1
+        ) as near
+    ) as picked
+    join almagest.chunks as k on k.id = picked.id
+    join almagest.items as i on i.id = k.item_id and i.version = k.version and i.index_status = 'search_ready'
+    join almagest.embeddings as e on e.chunk_id = k.id and e.model_id = engine.model_id(model)
+$$;
+
 -- Chunks of no item.
 create or replace function engine.chunks_without_item()
 returns table (chunk_id bigint) language sql stable as $$

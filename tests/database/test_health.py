@@ -260,6 +260,16 @@ class TestOrphans:
         assert Remedy(server.owner).mend_copies(10) == 1
         assert (orphans(server), server.rows(states)) == ({}, ["replaced", "archived"])
 
+    def test_a_sample_is_of_what_is_searched(self, server: Server, org: Org, item: str) -> None:
+        health = Health(server.owner)
+        assert health.sample_vectors("another", 20) == []
+        two = write_one(server, org.owner, "two", one_hot(2), title="Two")
+        write_one(server, org.owner, "waits for its vector")
+        found = {str(row[0]): row[1:] for row in health.sample_vectors(MODEL, 100)}
+        assert found.keys() == {item, two}
+        assert found[two] == ("Two", None, "two", one_hot(2))
+        assert len(health.sample_vectors(MODEL, 1)) <= 1
+
     def test_so_many_and_no_more(self, server: Server, org: Org, item: str) -> None:
         write(server, org.owner, *(memory(f"more {n}", one_hot(n)) for n in range(5)))
         server.rows("delete from almagest.embeddings")

@@ -66,6 +66,12 @@ class Health:
         counted = self._value("select engine.count_orphans(%s, %s)", kind, model)
         return None if counted is None else int(counted)
 
+    def sample_vectors(self, model: str, most: int) -> list[tuple[UUID, str | None, str | None, str, list[float]]]:
+        """Up to so many chunks by chance: item, its title, headings, text, and the vector of a model."""
+        return self._rows(
+            "select item_id, title, heading_path, body, vector from engine.sample_vectors(%s, %s)", model, most
+        )
+
     def index_faults(self) -> list[tuple[str, str, str | None]]:
         """Indexes that are missing, invalid or other than expected: name, fault and definition."""
         return self._rows("select name, fault, definition from engine.index_faults()")

@@ -1,6 +1,8 @@
 """What remediation does in Postgres, and where it is kept what it did."""
 
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg import sql
@@ -53,6 +55,10 @@ class Remedy:
     def mend_copies(self, most: int) -> int:
         """Copy scope and state of items to terms and vectors that differ from them; of how many items."""
         return int(self._value("select engine.mend_copies(%s)", most))
+
+    def index_items(self, items: Sequence[UUID]) -> int:
+        """Have items indexed anew; how many."""
+        return int(self._value("select engine.index_anew(%s)", list(items)))
 
     def delete_superfluous_vectors(self, model: str, most: int) -> int:
         """Delete vectors of other models beside one of the model in force."""

@@ -44,9 +44,7 @@ def look(probe: Probe) -> Found:
             "failed", f"Texts cannot be embedded ({error.reason}).", threshold=LATENCY_MS, unit="ms",
             figures={"reason": error.reason},
         )  # fmt: skip
-    wrong = _wrong(list(vectors.values()))
-    if not wrong:
-        wrong = _misplaced(vectors, known=label.startswith(f"{MODEL_NAME}@"))
+    wrong = _fault(vectors, label)
     slow = milliseconds > LATENCY_MS
     sentence = wrong or (
         f"A vector takes {milliseconds:.0f} ms, which is slow." if slow else "Vectors are as they should be."
@@ -62,6 +60,21 @@ def look(probe: Probe) -> Found:
             "cosines": [round(cosine(vectors[one], vectors[other]), 3) for one, other, _ in KNOWN],
         },
     )
+
+
+def fault(embedder: "Embedder") -> str | None:
+    """What is wrong with an embedder's vectors, in a sentence; None where they are as they should be.
+
+    Raises
+    ------
+    EmbeddingUnavailable
+        Without one.
+    """
+    return _fault(dict(zip((TEXT, PARAPHRASE, UNRELATED), _passages(embedder), strict=True)), embedder.model)
+
+
+def _fault(vectors: dict[str, list[float]], label: str) -> str | None:
+    return _wrong(list(vectors.values())) or _misplaced(vectors, known=label.startswith(f"{MODEL_NAME}@"))
 
 
 def _passages(embedder: "Embedder") -> list[list[float]]:

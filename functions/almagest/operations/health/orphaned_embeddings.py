@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from almagest import deadline
 from almagest.operations.health.check import Check, Found, Probe, Status, counted
+from almagest.operations.health.sampled_vectors import compare
 
 if TYPE_CHECKING:
     from almagest.runtime import Runtime
@@ -39,6 +40,8 @@ KINDS = {
 GRAVE = {"items_without_chunks", "copies_that_differ", "indexes_missing", "indexes_invalid"}
 # One kind that takes long must leave time for the others: at a million chunks each takes 0.1 to 2 seconds here.
 KIND_SECONDS = 20.0
+# Chunks whose vectors are compared with what is made of them now: about a second of embedding.
+SAMPLE = 20
 # Nothing is orphaned in a system that works: writes put an item, its chunks and its vectors in place in one
 # transaction.
 THRESHOLD = 0
@@ -47,16 +50,24 @@ THRESHOLD = 0
 def look(probe: Probe) -> Found:
     """Count each kind of what has lost its counterpart. measured: all kinds together."""
     counts = _count(probe, model_in_force(probe.runtime))
-    total = sum(count for count in counts.values() if count)
+    compared = compare(probe, SAMPLE)
+    wrong = compared.wrong if compared else 0
+    total = wrong + sum(count for count in counts.values() if count)
     uncounted = [kind for kind, count in counts.items() if count is None]
     parts = [counted(count, *KINDS[kind]) for kind, count in counts.items() if count]
     parts += [f"how many {KINDS[kind][1]} there are could not be counted" for kind in uncounted]
+    if compared and wrong:
+        parts.append(
+            f"{wrong} of {counted(compared.chunks, 'vector')} that {'was' if compared.chunks == 1 else 'were'}"
+            " compared says something else than its chunk"
+        )
     sentence = "; ".join(parts) or "nothing is orphaned"
     figures: dict[str, object] = dict(counts)
+    figures |= {"vectors_that_differ": wrong, "vectors_compared": compared.chunks if compared else 0}
     if any(counts[kind] for kind in ("indexes_missing", "indexes_invalid", "indexes_changed")):
         figures["indexes"] = [{"index": name, "fault": fault} for name, fault, _ in probe.health.index_faults()]
     return Found(
-        _status(counts),
+        "degraded" if wrong and _status(counts) == "ok" else _status(counts),
         f"{sentence[0].upper()}{sentence[1:]}.",
         measured=total,
         threshold=THRESHOLD,

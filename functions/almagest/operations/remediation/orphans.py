@@ -1,6 +1,8 @@
 """Actions for orphaned_embeddings: what belongs together is put together again, and what belongs to nothing goes."""
 
 from almagest.database.queue import Queue
+from almagest.operations.health.orphaned_embeddings import SAMPLE
+from almagest.operations.health.sampled_vectors import compare
 from almagest.operations.index_pending import index_pending
 from almagest.operations.remediation.action import Action, Figures, Mending, in_batches, of_orphans
 
@@ -10,6 +12,8 @@ MOST_ROWS = 100_000
 # Items of a run: they are embedded at 20 to 45 chunks a second, here while there is time, then by the sweeps.
 MOST_ITEMS = 5_000
 MOST_ORGS = 100
+# Chunks of one sample.
+COMPARED = 100
 
 WITHOUT_VECTORS = ("chunks_without_vectors", "chunks_without_terms", "chunks_of_another_model", "items_without_chunks")
 
@@ -47,6 +51,23 @@ def index_again(mending: Mending) -> Figures:
 def copy_anew(mending: Mending) -> Figures:
     """Copy who may see an item, and its state, to its terms and vectors."""
     return {"items": in_batches(mending, mending.remedy.mend_copies, MOST_ITEMS, MOST_ITEMS)}
+
+
+def _differing(mending: Mending) -> Figures:
+    compared = compare(mending, SAMPLE)
+    return {"vectors_that_differ": compared.wrong if compared else 0}
+
+
+def embed_anew(mending: Mending) -> Figures:
+    """Draw samples, and index what is wrong in them, until one is right; many wrong ones take several runs."""
+    done: dict[str, int] = {"compared": 0, "marked": 0}
+    while done["compared"] < MOST_ITEMS and mending.seconds > 0:
+        compared = compare(mending, COMPARED)
+        if not compared or not compared.items:
+            break
+        done["compared"] += compared.chunks
+        done["marked"] += mending.remedy.index_items(compared.items)
+    return {**done, **index_pending(mending.runtime, Queue(mending.connection), mending.seconds)}
 
 
 def delete_other_models(mending: Mending) -> Figures:
@@ -95,6 +116,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     of_orphans("copy_anew", "Copied anew who may see an item, and its state", ("copies_that_differ",), copy_anew),
     Action("index_again", "Indexed items again that lacked vectors or chunks", _waiting_too, index_again),
+    Action("embed_anew", "Embedded again what samples showed to be wrong", _differing, embed_anew),
     of_orphans("delete_other_models", "Deleted vectors of other models", ("superfluous_vectors",), delete_other_models),
     of_orphans("refresh_statistics", "Counted large orgs again", ("drifted_statistics",), refresh_statistics),
 )
