@@ -7,7 +7,9 @@ select
     i.org_id,
     count(*) filter (where i.index_status in ('pending', 'text_ready')) as waiting,
     count(*) filter (where i.index_status = 'indexing') as indexing,
-    count(*) filter (where i.index_status = 'indexing' and coalesce(i.lease_expires_at, '-infinity') < now()) as leases_expired,
+    count(*) filter (
+        where i.index_status = 'indexing' and coalesce(i.lease_expires_at, '-infinity') < now()
+    ) as leases_expired,
     count(*) filter (where i.index_status = 'failed') as failed,
     max(i.index_attempts) as most_attempts,
     round(extract(epoch from now() - min(engine.waits_since(i)))) as oldest_seconds

@@ -83,7 +83,8 @@ returns table (id uuid, source_ref text, state text, index_status text) language
     where starts_with(i.source_ref, prefix)
 $$;
 
--- Takes its items out altogether, the audit log included: what a check writes for itself leaves nothing. Returns how many.
+-- Takes its items out altogether, the audit log included: what a check writes for itself leaves nothing. Returns how
+-- many.
 --   prefix  those whose source_ref begins with it, kept excepted, and which were written before as long as since says
 --   item    this one too, whatever its state and age; null for none
 -- What was erased names no check any more: it goes once it is older than any check may take, which is ten minutes.

@@ -38,7 +38,7 @@ KINDS = {
 # What no search finds, every search waits for, or only the second privacy layer keeps from the wrong eyes; of the
 # others, search only finds less by meaning or by words.
 GRAVE = {"items_without_chunks", "copies_that_differ", "indexes_missing", "indexes_invalid"}
-# One kind that takes long must leave time for the others: at a million chunks each takes 0.1 to 2 seconds here.
+# One kind that takes long must leave time for the others: at a million chunks each takes 0.1 to 3 seconds here.
 KIND_SECONDS = 20.0
 # Chunks whose vectors are compared with what is made of them now: about a second of embedding.
 SAMPLE = 20
