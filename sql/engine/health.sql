@@ -186,9 +186,10 @@ returns table (item_id uuid, title text, heading_path text, body text, vector re
     from (
         select distinct near.id
         from (
-            select b.lowest + floor(random() * (b.highest - b.lowest + 1))::bigint as at
+            -- one of each equal part of the table, so that of a small one all are drawn
+            select b.lowest + floor((part + random()) * (b.highest - b.lowest + 1) / most)::bigint as at
             from (select min(c.id) as lowest, max(c.id) as highest from almagest.chunks as c) as b
-            cross join generate_series(1, most)
+            cross join generate_series(0, most - 1) as part
             offset 0 -- drawn once each
         ) as drawn
         cross join lateral (

@@ -269,6 +269,9 @@ class TestOrphans:
         assert found.keys() == {item, two}
         assert found[two] == ("Two", None, "two", one_hot(2))
         assert len(health.sample_vectors(MODEL, 1)) <= 1
+        more = write(server, org.owner, *(memory(f"more {n}", one_hot(n)) for n in range(10)))
+        assert len(more) == 10
+        assert len(health.sample_vectors(MODEL, 40)) == 12
 
     def test_so_many_and_no_more(self, server: Server, org: Org, item: str) -> None:
         write(server, org.owner, *(memory(f"more {n}", one_hot(n)) for n in range(5)))

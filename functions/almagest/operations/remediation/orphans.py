@@ -13,7 +13,7 @@ MOST_ROWS = 100_000
 MOST_ITEMS = 5_000
 MOST_ORGS = 100
 # Chunks of one sample.
-COMPARED = 100
+COMPARED = 200
 
 WITHOUT_VECTORS = ("chunks_without_vectors", "chunks_without_terms", "chunks_of_another_model", "items_without_chunks")
 
