@@ -36,18 +36,15 @@ returns timestamptz language sql stable as $$
     where c.name = check_name and c.status = 'ok'
 $$;
 
--- In how many runs before this one it was tried in vain to mend a check, since it last passed. A run that got somewhere
--- and left the rest to the next one was not in vain.
-create or replace function engine.tries_in_vain(check_name text, run bigint)
+-- How often an action was tried in vain before this run, since its check last passed, when it had all of these kinds to
+-- mend: what comes to it anew has not been tried. One that got somewhere and left the rest was not in vain.
+create or replace function engine.tries_in_vain(check_name text, action text, kinds text[], run bigint)
 returns int language sql stable as $$
-    select count(*)::int
-    from (
-        select r.run_id from almagest.remediations as r
-        where r.check_name = tries_in_vain.check_name and r.run_id <> run
-            and r.started_at > engine.last_passed(tries_in_vain.check_name)
-        group by r.run_id
-        having bool_or(r.action <> 'none') and not bool_or(r.action <> 'none' and r.state = 'left')
-    ) as tried
+    select count(*)::int from almagest.remediations as r
+    where r.check_name = tries_in_vain.check_name and r.action = tries_in_vain.action and r.run_id <> run
+        and r.state in ('unchanged', 'failed')
+        and r.started_at > engine.last_passed(tries_in_vain.check_name)
+        and kinds <@ array(select b.key from jsonb_each(r.before) as b where b.value not in ('0', 'null'))
 $$;
 
 -- What was tried for a check since it last passed, the last twenty of it: [{what, when, outcome}].

@@ -349,7 +349,9 @@ class TestRuns:
         assert sorted(claimed, key=str) == sorted([latest, *[None] * 5], key=str)
 
     def test_tries_are_counted_since_the_check_passed(self, server: Server) -> None:
-        def tried(state: str, action: str = "index_waiting", run: int | None = None) -> int:
+        def tried(
+            state: str, action: str = "index_waiting", run: int | None = None, before: dict[str, int] | None = None
+        ) -> int:
             run = run or self.run(server, "remediation")
             remedy.record(
                 {
@@ -358,26 +360,35 @@ class TestRuns:
                     "action": action,
                     "attempt": 1,
                     "state": state,
+                    "before": before or {},
                     "started_at": datetime.now(UTC).isoformat(),
                 }
             )
             return run
 
+        def in_vain(action: str = "index_waiting", kinds: tuple[str, ...] = (), run: int = 0) -> int:
+            return remedy.tries_in_vain("staleness", action, kinds, run)
+
         remedy = Remedy(server.owner)
-        assert remedy.tries_in_vain("staleness", 0) == 0
-        first = tried("failed")
+        assert in_vain() == 0
+        first = tried("failed", before={"waiting": 3, "others": 0})
         tried("unchanged", "add_partitions", first)
-        tried("unchanged")
+        tried("unchanged", before={"waiting": 2, "others": 1})
         tried("left")  # got somewhere
+        tried("mended")
         tried("left", "none")  # was not tried
-        assert remedy.tries_in_vain("staleness", 0) == 2
-        assert remedy.tries_in_vain("staleness", first) == 1
-        assert remedy.tries_in_vain("canary_quality", 0) == 0
+        assert in_vain() == 2
+        assert in_vain("add_partitions") == 1
+        assert in_vain(run=first) == 1
+        assert in_vain(kinds=("waiting",)) == 2
+        assert in_vain(kinds=("waiting", "others")) == 1  # the others were not there at first
+        assert in_vain(kinds=("what is new",)) == 0
+        assert remedy.tries_in_vain("canary_quality", "index_waiting", (), 0) == 0
         assert [each["what"] for each in remedy.tried("staleness")] == [
-            "index_waiting", "add_partitions", "index_waiting", "index_waiting",
+            "index_waiting", "add_partitions", *["index_waiting"] * 3,
         ]  # fmt: skip
         self.check(server, self.run(server), "ok")
-        assert remedy.tries_in_vain("staleness", 0) == 0
+        assert in_vain() == 0
         assert remedy.tried("staleness") == []
 
 

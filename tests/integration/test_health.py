@@ -398,6 +398,95 @@ class TestWhatStaysBroken:
         assert self.attempts(system)[-1][:2] == ("reload_model", 1)
         assert ("health.embedding_function", "critical", 1) in system.entries()
 
+    def test_what_is_new_is_mended_and_told_though_the_check_was_given_up(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("orphaned_embeddings")
+        for put in (
+            "drop index almagest.items_recent",
+            "create index items_recent on almagest.items (org_id, updated_at)",
+        ):
+            system.database.rows(put)
+        try:
+            for _ in range(4):
+                assert system.health() == {"orphaned_embeddings": "degraded"}
+                figures = system.run("remediation")
+            assert figures["checks"]["orphaned_embeddings"]["actions"] == {"none": "left"}
+            [before] = self.hub(system)
+            assert (before["severity"], before["tries"], before["figures"]["kinds"]) == (
+                "warning", 3, ["indexes_changed"],
+            )  # fmt: skip
+            system.database.rows(
+                "insert into almagest.hub_marks (entry_id, user_id, dismissed_at)"
+                " select id, gen_random_uuid(), now() from almagest.hub_feed"
+            )
+
+            # The same is told as it was, and stays dismissed.
+            system.health()
+            system.run("remediation")
+            assert self.hub(system) == [before]
+            assert system.database.rows("select count(*) from almagest.hub_marks") == [1]
+
+            faults.vectors_removed(system.runtime, system.database)
+            faults.index_dropped(system.runtime, system.database)
+            assert system.health() == {"orphaned_embeddings": "failed"}
+            figures = system.run("remediation")
+            assert figures["checks"]["orphaned_embeddings"] == {
+                "status": "degraded",
+                "measured": 1,
+                "actions": {"index_again": "mended", "rebuild_indexes": "mended"},
+            }
+            [entry] = self.hub(system)
+            assert entry["found"] == "1 indexes other than they were made."
+
+            # What nothing was left to try for is told when it becomes worse, and comes back to who dismissed it.
+            system.database.rows("drop index almagest.items_type")
+            system.database.rows("create index items_type on almagest.items (type)")
+            system.health()
+            assert system.run("remediation")["checks"]["orphaned_embeddings"]["actions"] == {"none": "left"}
+            [worse] = self.hub(system)
+            assert (worse["found"], worse["tries"]) == ("2 indexes other than they were made.", entry["tries"])
+        finally:
+            for name in ("items_recent", "items_type"):
+                [definition] = system.database.rows(
+                    "select replace(definition, '@extschema:vector@', 'extensions')"
+                    " from engine.expected_indexes() where name = %s",
+                    name,
+                )
+                system.database.rows(f"drop index almagest.{name}")
+                system.database.rows(definition)
+        assert system.health() == {"orphaned_embeddings": "ok"}
+        assert system.entries() == []
+
+    def test_a_dismissed_entry_comes_back_where_it_is_of_another_kind(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("staleness")
+        late = ["job.retention"]
+        monkeypatch.setitem(
+            CHECKS,
+            "staleness",
+            Check("staleness", "", 30, lambda _: Found("degraded", "Late.", 1, 0, "late", {"late": list(late)})),
+        )
+        system.run("retention")
+        for _ in range(4):
+            system.health()
+            system.run("remediation")
+        assert system.entries() == [("health.staleness", "warning", 3)]
+        system.database.rows(
+            "insert into almagest.hub_marks (entry_id, user_id, dismissed_at)"
+            " select id, gen_random_uuid(), now() from almagest.hub_feed"
+        )
+        late.append("job.health")
+        system.health()
+        assert system.run("remediation")["checks"]["staleness"]["actions"] == {"none": "left"}
+        assert system.entries() == [("health.staleness", "warning", 3)]
+        assert self.hub(system)[0]["figures"]["kinds"] == ["job.health", "job.retention"]
+        assert system.database.rows("select count(*) from almagest.hub_marks") == [0]
+
+    def hub(self, system: System) -> list[dict[str, Any]]:
+        return system.database.rows("select to_jsonb(f) from almagest.hub_feed as f where closed_at is null")
+
     def test_without_an_embedder_nothing_is_marked_that_could_not_be_indexed(self, gone: System) -> None:
         system = gone
         faults.vectors_removed(system.runtime, system.database)

@@ -140,25 +140,17 @@ class Health:
                 (run,),
             ).fetchall()
 
-    def open_hub_entry(self, key: str, severity: str, told: dict[str, Any]) -> None:
-        """Tell the owners and admins of every org; one open entry a key."""
+    def open_hub_entry(self, key: str, severity: str, told: dict[str, Any], *, tried: bool = True) -> None:
+        """Tell the owners and admins of every org; one open entry a key, which counts what was tried."""
         self._rows(
-            "select engine.open_hub_entry(null, null, 'health', %s, %s, %s, %s, %s, %s, %s)",
-            *(key, severity, told["title"], told["found"], Jsonb(told["tried"]), told["to_do"], Jsonb(told["figures"])),
+            "select engine.open_hub_entry(null, null, 'health', %s, %s, %s, %s, %s, %s, %s, %s)",
+            *(key, severity, told["title"], told["found"], Jsonb(told["tried"]), told["to_do"]),
+            *(Jsonb(told["figures"]), tried),
         )
 
     def close_hub_entry(self, key: str) -> bool:
         """Close an entry; whether it was open."""
         return bool(self._value("select engine.close_hub_entry(null, null, %s)", key))
-
-    def is_open(self, key: str) -> bool:
-        """Whether an entry of the installation is open."""
-        return bool(
-            self._value(
-                "select exists (select from almagest.hub_feed where key = %s and org_id is null and closed_at is null)",
-                key,
-            )
-        )
 
     def open_hub_entries(self) -> int:
         """How many entries of the Hub are open."""

@@ -1,5 +1,6 @@
 """What remediation does in Postgres, and where it is kept what it did."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -31,9 +32,9 @@ class Remedy:
         claimed: int | None = self._value("select engine.claim_unhealthy(%s, %s)", run, again)
         return claimed
 
-    def tries_in_vain(self, check: str, run: int) -> int:
-        """In how many runs before this one a check was tried in vain, since it last passed."""
-        return int(self._value("select engine.tries_in_vain(%s, %s)", check, run))
+    def tries_in_vain(self, check: str, action: str, kinds: Sequence[str], run: int) -> int:
+        """How often an action that had all of these kinds to mend was tried in vain since its check passed."""
+        return int(self._value("select engine.tries_in_vain(%s, %s, %s, %s)", check, action, list(kinds), run))
 
     def tried(self, check: str) -> list[dict[str, Any]]:
         """What was tried for a check since it last passed: `what`, `when`, `outcome`, `before`, `after`."""
