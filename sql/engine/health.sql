@@ -212,7 +212,7 @@ begin
         when 'leases_over' then (select count(*) from engine.leases_over(interval '10 minutes'))
         when 'drifted_statistics' then (select count(*) from engine.drifted_orgs())
         when 'indexes_missing' then (select count(*) from engine.index_faults() as f where f.fault = 'missing')
-        when 'indexes_invalid' then (select count(*) from engine.index_faults() as f where f.fault = 'invalid')
+        when 'indexes_invalid' then (select count(*) from engine.index_faults() as f where f.fault in ('invalid', 'leftover'))
         when 'indexes_changed' then (select count(*) from engine.index_faults() as f where f.fault = 'changed')
     end;
 end

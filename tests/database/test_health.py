@@ -1,15 +1,22 @@
 """What the health checks ask of the database, and what remediation does to it: every kind of orphan, made by hand."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import cast
 from uuid import UUID
 
 import psycopg
 import pytest
 
+from almagest import deadline
 from almagest.database.health import EXPECTED_TABLES, Health
 from almagest.database.remedy import Remedy
 from almagest.operations.health.orphaned_embeddings import KINDS
+from almagest.operations.remediation.action import Mending
+from almagest.operations.remediation.orphans import rebuild_indexes
+from almagest.runtime import Runtime
 from infra.local.postgres import Postgres
 from tests.database.concurrency import at_once
 from tests.database.support import MODEL, Org, Server, memory, one_hot, serve, write, write_one
@@ -130,9 +137,87 @@ class TestIndexes:
             "update pg_index set indisvalid = false where indexrelid = 'almagest.items_type_ccnew'::regclass",
         )
         [fault] = Health(own.owner).index_faults()
-        assert fault == ("items_type_ccnew", "invalid", None)
+        assert fault == ("items_type_ccnew", "leftover", None)
+        assert orphans(own) == {"indexes_invalid": 1}
         Remedy(own.owner).mend_index(*fault)
         assert own.value("select to_regclass('almagest.items_type_ccnew') is null")
+
+    @pytest.mark.parametrize("name", ["mine", "items_type_ccmine", "mine_ccnew", "my_account_index"])
+    def test_an_invalid_one_that_is_not_ours_is_named_and_left(self, own: Server, name: str) -> None:
+        forge(
+            own,
+            f"create index {name} on almagest.items (org_id, title)",
+            f"update pg_index set indisvalid = false where indexrelid = 'almagest.{name}'::regclass",
+        )
+        assert Health(own.owner).index_faults() == [(name, "foreign", None)]
+        assert orphans(own) == {}
+        Remedy(own.owner).mend_index(name, "foreign", None)
+        assert Health(own.owner).index_faults() == [(name, "foreign", None)]
+
+    @pytest.mark.parametrize(("constraint", "fault"), [("items_pkey", "invalid"), ("retrievals_rest_pkey", "invalid")])
+    def test_those_of_constraints_and_partitions_are_ours(self, own: Server, constraint: str, fault: str) -> None:
+        forge(own, f"update pg_index set indisvalid = false where indexrelid = 'almagest.{constraint}'::regclass")
+        assert Health(own.owner).index_faults() == [(constraint, fault, None)]
+        Remedy(own.owner).mend_index(constraint, fault, None)
+        assert Health(own.owner).index_faults() == []
+
+    @pytest.mark.parametrize(
+        ("before", "name", "statement"),
+        [
+            ("select 1", "my_ccnew", "create index concurrently my_ccnew on almagest.items (title)"),
+            (
+                "drop index almagest.items_type",
+                "items_type",
+                "create index concurrently items_type on almagest.items (org_id, type)",
+            ),
+            ("select 1", "items_type_ccnew", "reindex index concurrently almagest.items_type"),
+            (
+                "drop index almagest.items_recent",
+                "items_recent",
+                "create index concurrently items_type_ccnew on almagest.items (title)",
+            ),
+        ],
+    )
+    def test_what_a_person_is_building_is_left_alone(self, own: Server, before: str, name: str, statement: str) -> None:
+        """While it waits for a writer, its index is invalid; who disturbs it then ends it by a deadlock."""
+        forge(own, before)
+        missing = [("items_recent", "missing")] if name == "items_recent" else []
+        with (
+            own.database.connect(autocommit=False) as writer,
+            own.database.connect() as person,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            writer.execute("update almagest.items set title = title where false")
+            building = pool.submit(person.execute, statement.encode())
+            try:
+                for _ in range(100):
+                    if own.value("select exists (select from pg_index where not indisvalid)"):
+                        break
+                    time.sleep(0.05)
+                else:
+                    pytest.fail("it does not wait")
+                assert [each[:2] for each in Health(own.owner).index_faults()] == missing
+                mending = Mending(cast(Runtime, None), own.owner)
+                with deadline.limit(3):
+                    assert rebuild_indexes(mending) == {"made": [], "failed": []}
+            finally:
+                writer.rollback()
+            building.result(30)
+        assert own.value(
+            "select bool_and(indisvalid) from pg_index where indexrelid = to_regclass('almagest.' || %s)"
+            " or indrelid = 'almagest.items'::regclass",
+            name,
+        )
+        assert [each[:2] for each in Health(own.owner).index_faults()] == missing
+
+    def test_one_that_cannot_be_made_is_not_in_the_way_of_others(self, own: Server) -> None:
+        forge(own, "drop index almagest.items_type", "drop index almagest.orgs_system")
+        forge(
+            own,
+            "insert into almagest.orgs (slug, name, is_system) values ('one', 'One', true), ('two', 'Two', true)",
+        )
+        mending = Mending(cast(Runtime, None), own.owner)
+        assert rebuild_indexes(mending) == {"made": ["items_type"], "failed": ["orgs_system"]}
 
     def test_one_that_is_made_otherwise_is_told_and_left(self, own: Server) -> None:
         forge(own, "drop index almagest.items_type", "create index items_type on almagest.items (type)")

@@ -57,7 +57,7 @@ class Health:
         return None if counted is None else int(counted)
 
     def index_faults(self) -> list[tuple[str, str, str | None]]:
-        """Indexes that are missing, invalid or other than expected: name, fault and definition."""
+        """Indexes that are not as they should be: name, fault (see `engine.index_faults`) and definition."""
         return self._rows("select name, fault, definition from engine.index_faults()")
 
     def backlog(self) -> tuple[int, float]:

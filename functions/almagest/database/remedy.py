@@ -76,7 +76,7 @@ class Remedy:
         return int(self._value("select engine.recount_drifted(%s)", most))
 
     def mend_index(self, name: str, fault: str, definition: str | None) -> None:
-        """Make an index that is missing, or one that is invalid anew, while others go on writing.
+        """Make an index that is missing, or one that is invalid anew, while others go on writing; see `index_faults`.
 
         Raises
         ------
@@ -86,11 +86,14 @@ class Remedy:
         index = sql.Identifier("almagest", name)
         if fault == "missing" and definition:
             self._make_index(name, definition)
-        elif fault == "invalid" and definition is None and "_cc" in name:
-            # What a `reindex concurrently` that broke off has left beside the index.
+        elif fault == "leftover":
             self._alone(sql.SQL("drop index concurrently if exists {}").format(index))
         elif fault == "invalid":
             self._alone(sql.SQL("reindex index concurrently {}").format(index))
+
+    def is_being_indexed(self, name: str, definition: str | None) -> bool:
+        """Whether another session builds an index of the same table: it must not be disturbed."""
+        return bool(self._value("select engine.is_being_indexed(engine.table_of_index(%s, %s))", name, definition))
 
     def _make_index(self, name: str, definition: str) -> None:
         made, _, rest = definition.partition(f" INDEX {name} ON ")

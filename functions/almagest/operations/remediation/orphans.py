@@ -1,5 +1,7 @@
 """Actions for orphaned_embeddings: what belongs together is put together again, and what belongs to nothing goes."""
 
+import psycopg
+
 from almagest.database.queue import Queue
 from almagest.operations.index_pending import index_pending
 from almagest.operations.remediation.action import Action, Figures, Mending, in_batches, of_orphans
@@ -60,11 +62,33 @@ def refresh_statistics(mending: Mending) -> Figures:
 
 
 def rebuild_indexes(mending: Mending) -> Figures:
-    """Make what is missing or invalid, beside writes; one that others changed on purpose is a person's to judge."""
-    faults = [each for each in mending.health.index_faults() if each[1] != "changed"]
-    for name, fault, definition in faults:
-        mending.remedy.mend_index(name, fault, definition)
-    return {"made": [name for name, _, _ in faults]}
+    """Make what is missing or invalid, beside writes, one after the other; one that fails is not in the others' way.
+
+    One that others changed on purpose is a person's to judge. A table of which somebody builds an index is left alone.
+    """
+    made: list[str] = []
+    failed: list[str] = []
+    for fault in _index_faults(mending):
+        # Each takes minutes in a large database: what was true before the one before may have changed.
+        if fault not in _index_faults(mending) or mending.remedy.is_being_indexed(fault[0], fault[2]):
+            continue
+        try:
+            mending.remedy.mend_index(*fault)
+            made.append(fault[0])
+        except psycopg.Error:
+            if mending.connection.closed or mending.seconds <= 0:
+                raise
+            failed.append(fault[0])
+    return {"made": made, "failed": failed}
+
+
+def _index_faults(mending: Mending) -> list[tuple[str, str, str | None]]:
+    return [each for each in mending.health.index_faults() if each[1] in ("missing", "invalid", "leftover")]
+
+
+def _indexes_to_mend(mending: Mending) -> Figures:
+    """Each by its name, so that one that breaks anew is known from one that could not be mended."""
+    return dict.fromkeys((name for name, _, _ in _index_faults(mending)), 1)
 
 
 def _waiting_too(mending: Mending) -> Figures:
@@ -82,12 +106,7 @@ ACTIONS: tuple[Action, ...] = (
         delete_orphans,
     ),
     of_orphans("release_leases", "Released what dead workers held", ("leases_over",), release_leases),
-    of_orphans(
-        "rebuild_indexes",
-        "Made missing and invalid indexes anew",
-        ("indexes_missing", "indexes_invalid"),
-        rebuild_indexes,
-    ),
+    Action("rebuild_indexes", "Made missing and invalid indexes anew", _indexes_to_mend, rebuild_indexes),
     Action("index_again", "Indexed items again that lacked vectors or chunks", _waiting_too, index_again),
     of_orphans("delete_other_models", "Deleted vectors of other models", ("superfluous_vectors",), delete_other_models),
     of_orphans("refresh_statistics", "Counted large orgs again", ("drifted_statistics",), refresh_statistics),
