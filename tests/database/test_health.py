@@ -12,6 +12,7 @@ import pytest
 
 from almagest import deadline
 from almagest.database.health import EXPECTED_TABLES, Health
+from almagest.database.migrate import migrate
 from almagest.database.remedy import Remedy
 from almagest.operations.health.orphaned_embeddings import KINDS
 from almagest.operations.remediation.action import Mending
@@ -20,6 +21,7 @@ from almagest.runtime import Runtime
 from infra.local.postgres import Postgres
 from tests.database.concurrency import at_once
 from tests.database.support import MODEL, Org, Server, memory, one_hot, serve, write, write_one
+from tests.faults import REAPPLIED, Fault
 from tests.support import Database, clone
 
 
@@ -101,6 +103,46 @@ class TestTables:
     def test_an_open_door_is_named(self, own: Server, grant: str, door: tuple[str, str]) -> None:
         forge(own, grant)
         assert door in Health(own.owner).open_doors()
+
+    @pytest.mark.parametrize("fault", REAPPLIED.values(), ids=REAPPLIED.keys())
+    def test_rights_and_row_security_are_mended_by_applying_them_again(self, own: Server, fault: Fault) -> None:
+        rights = (
+            "select c.oid::regclass::text, c.relrowsecurity, c.relforcerowsecurity, a.grantee::regrole::text,"
+            " array_agg(a.privilege_type order by 1)::text from pg_class as c, aclexplode(c.relacl) as a"
+            " where c.relnamespace::regnamespace::text in ('almagest', 'dashboard') group by 1, 2, 3, 4 order by 1, 4"
+        )
+        before = own.rows(rights)
+        fault.put(cast(Runtime, None), own.database)
+        health = Health(own.owner)
+        assert health.table_faults() + health.open_doors() != []
+        migrate(own.database.url, reapply=True)
+        assert health.table_faults() + health.open_doors() == []
+        after = {row[:4] for row in own.rows(rights)}
+        assert {row[:4] for row in before} <= after
+        assert {row[3] for row in after} <= {"postgres", "almagest_reader"}
+
+    def test_nobody_else_reaches_a_schema_either(self, own: Server) -> None:
+        forge(
+            own,
+            "grant all on schema almagest, engine, api, dashboard to public, anon, authenticated, service_role",
+            "grant all on all tables in schema almagest to service_role, almagest_reader",
+            "grant all on all sequences in schema almagest to service_role, anon",
+        )
+        migrate(own.database.url, reapply=True)
+        assert own.rows(
+            "select n.nspname || ' ' || a.grantee::regrole || ' ' || a.privilege_type from pg_namespace as n,"
+            " aclexplode(n.nspacl) as a where n.nspname in ('almagest', 'engine', 'api', 'dashboard')"
+            " and a.grantee <> n.nspowner order by 1"
+        ) == [
+            "almagest almagest_reader USAGE",
+            "api service_role USAGE",
+            "engine almagest_reader CREATE",
+            "engine almagest_reader USAGE",
+        ]
+        assert own.rows(
+            "select distinct a.grantee::regrole || ' ' || a.privilege_type from pg_class as c, aclexplode(c.relacl) as a"
+            " where c.relnamespace = 'almagest'::regnamespace and a.grantee <> c.relowner"
+        ) == ["almagest_reader SELECT"]
 
 
 class TestIndexes:
