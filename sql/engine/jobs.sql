@@ -23,12 +23,14 @@ returns void language sql as $$
     where s.run_id = d.id and s.state = 'running'
 $$;
 
--- Asks for a run; `run` is its id, `attempt` how often it was begun, `other` the run that is in the way.
+-- Asks for a run, to be done in a stack; `run` is its id, `attempt` how often it was begun, `other` the run that is in the way.
 -- outcome  claimed   it is this worker's for so many seconds, and longer by engine.beat_run; its steps are kept
 --          done      it succeeded or was skipped before: there is nothing to do
 --          running   a worker is at it, or (where this one failed before) at another run of the job
 --          skipped   it is new, and another run of the job is at work: the next run does what this one would have
-create or replace function engine.claim_run(job text, scheduled_for timestamptz, worker text, lease_seconds float8)
+create or replace function engine.claim_run(
+    job text, scheduled_for timestamptz, worker text, lease_seconds float8, stack text default 'local'
+)
 returns table (outcome text, run bigint, attempt int, other bigint) language plpgsql as $$
 declare
     asked almagest.job_runs;
@@ -53,27 +55,28 @@ begin
     if other is not null and asked.id is not null then
         outcome := 'running';
     elsif other is not null then
-        insert into almagest.job_runs as r (job, scheduled_for, state, started_at, finished_at, figures)
+        insert into almagest.job_runs as r (job, scheduled_for, stack, state, started_at, finished_at, figures)
         values (
-            claim_run.job, claim_run.scheduled_for, 'skipped', clock_timestamp(), clock_timestamp(),
+            claim_run.job, claim_run.scheduled_for, claim_run.stack, 'skipped', clock_timestamp(), clock_timestamp(),
             jsonb_build_object('other', other)
         )
         returning r.id, r.attempts into run, attempt;
         outcome := 'skipped';
     elsif asked.id is not null then
         update almagest.job_runs as r
-        set state = 'running', attempts = r.attempts + 1, worker = claim_run.worker, error = null, finished_at = null,
+        set state = 'running', attempts = r.attempts + 1, worker = claim_run.worker, stack = claim_run.stack,
+            error = null, finished_at = null,
             heartbeat_at = clock_timestamp(), lease_expires_at = clock_timestamp() + lease
         where r.id = asked.id
         returning r.attempts into attempt;
         outcome := 'claimed';
     else
         insert into almagest.job_runs as r (
-            job, scheduled_for, state, worker, started_at, heartbeat_at, lease_expires_at
+            job, scheduled_for, state, worker, stack, started_at, heartbeat_at, lease_expires_at
         )
         values (
-            claim_run.job, claim_run.scheduled_for, 'running', claim_run.worker, clock_timestamp(), clock_timestamp(),
-            clock_timestamp() + lease
+            claim_run.job, claim_run.scheduled_for, 'running', claim_run.worker, claim_run.stack, clock_timestamp(),
+            clock_timestamp(), clock_timestamp() + lease
         )
         returning r.id, r.attempts into run, attempt;
         outcome := 'claimed';

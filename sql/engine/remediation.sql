@@ -1,9 +1,25 @@
 -- What remediation does to the database: each function mends up to so many, does nothing where there is nothing, and
 -- returns how many it mended.
 
+-- Whether what a run found and did speaks for this installation: it was done in the stack whose schedules run, as the
+-- latest run by schedule says (its time is in whole seconds, that of a run by hand is not). A machine besides has files,
+-- memory and a network of its own: what it finds is kept and shown, and says nothing of the functions.
+create or replace function engine.speaks(run bigint)
+returns boolean language sql stable as $$
+    select r.stack = coalesce((
+        select s.stack from almagest.job_runs as s
+        where s.scheduled_for = date_trunc('second', s.scheduled_for)
+        order by s.id desc
+        limit 1
+    ), r.stack)
+    from almagest.job_runs as r
+    where r.id = run
+$$;
+
 -- Takes the latest health run that found something and has not been tried, of the last day; null where there is none.
--- Where an earlier attempt of this run has taken one, that is it. again: also one that has been tried, as a person
--- wants it who asks by hand. What a later health run has found to be well, or remediation has tried since, is past.
+-- Where an earlier attempt of this run has taken one, that is it. again: also one that has been tried, or was made in
+-- the same stack besides, as a person wants it who asks by hand. What a later health run has found to be well, or
+-- remediation has tried since, is past.
 create or replace function engine.claim_unhealthy(run bigint, again boolean)
 returns bigint language plpgsql as $$
 declare
@@ -13,12 +29,19 @@ begin
         return claimed;
     end if;
     perform pg_advisory_xact_lock(hashtextextended('almagest.remediation', 0));
+    with recent as materialized (
+        select h.* from almagest.health_runs as h
+        join almagest.job_runs as made on made.id = h.run_id
+        join almagest.job_runs as mine on mine.id = run
+        where h.checked_at > now() - interval '24 hours'
+            and (engine.speaks(h.run_id) or (again and made.stack = mine.stack))
+    )
     update almagest.health_runs as h set remediated_by = run
     where h.run_id = (
-        select l.run_id from almagest.health_runs as l
-        where l.status <> 'ok' and (l.remediated_by is null or again) and l.checked_at > now() - interval '24 hours'
+        select l.run_id from recent as l
+        where l.status <> 'ok' and (l.remediated_by is null or again)
             and not exists (
-                select from almagest.health_runs as n
+                select from recent as n
                 where n.checked_at > l.checked_at and (n.status = 'ok' or (n.remediated_by is not null and not again))
             )
         order by l.checked_at desc
@@ -29,11 +52,15 @@ begin
 end
 $$;
 
--- When a check last passed; -infinity where it never has.
+-- When a check last passed here; -infinity where it never has.
 create or replace function engine.last_passed(check_name text)
 returns timestamptz language sql stable as $$
-    select coalesce(max(c.checked_at), '-infinity') from almagest.health_checks as c
-    where c.name = check_name and c.status = 'ok'
+    select coalesce((
+        select c.checked_at from almagest.health_checks as c
+        where c.name = check_name and c.status = 'ok' and engine.speaks(c.run_id)
+        order by c.checked_at desc
+        limit 1
+    ), '-infinity')
 $$;
 
 -- How often an action was tried in vain before this run, since its check last passed, when it had all of these kinds to
@@ -42,7 +69,7 @@ create or replace function engine.tries_in_vain(check_name text, action text, ki
 returns int language sql stable as $$
     select count(*)::int from almagest.remediations as r
     where r.check_name = tries_in_vain.check_name and r.action = tries_in_vain.action and r.run_id <> run
-        and r.state in ('unchanged', 'failed')
+        and r.state in ('unchanged', 'failed') and engine.speaks(r.run_id)
         and r.started_at > engine.last_passed(tries_in_vain.check_name)
         and kinds <@ array(select b.key from jsonb_each(r.before) as b where b.value not in ('0', 'null'))
 $$;
@@ -57,7 +84,7 @@ returns jsonb language sql stable as $$
     from (
         select t.* from almagest.remediations as t
         where t.check_name = tried.check_name and t.action <> 'none'
-            and t.started_at > engine.last_passed(tried.check_name)
+            and t.started_at > engine.last_passed(tried.check_name) and engine.speaks(t.run_id)
         order by t.id desc
         limit 20
     ) as r

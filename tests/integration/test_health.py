@@ -484,6 +484,55 @@ class TestWhatStaysBroken:
         assert self.hub(system)[0]["figures"]["kinds"] == ["job.health", "job.retention"]
         assert system.database.rows("select count(*) from almagest.hub_marks") == [0]
 
+    def test_a_machine_besides_neither_closes_what_is_broken_here_nor_has_its_own_faults_mended_here(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("embedding_function")
+        here = system.runtime.settings
+
+        def on(stack: str) -> None:
+            monkeypatch.setattr(system.runtime, "settings", here.model_copy(update={"stack": stack}))
+
+        # Deployed, it is broken; on a laptop it is not.
+        on("deployed")
+        faults.embedder_gone(system.runtime, system.database)
+        system.health()
+        system.run("remediation")
+        assert system.entries() == [("health.embedding_function", "critical", 1)]
+        on("local")
+        faults.embedder_back(system.runtime)
+        assert system.run("health", by_hand=True)["status"] == "ok"
+        assert system.entries() == [("health.embedding_function", "critical", 1)]
+        on("deployed")
+        faults.embedder_gone(system.runtime, system.database)
+        system.health()
+        system.run("remediation")
+        assert system.entries() == [("health.embedding_function", "critical", 2)]  # the tries go on
+        assert self.attempts(system)[-1][:2] == ("reload_model", 2)
+
+        # By hand it is tried from the laptop, too, and what is well there does not close it.
+        on("local")
+        faults.embedder_back(system.runtime)
+        assert system.run("remediation", by_hand=True)["checks"]["embedding_function"]["status"] == "ok"
+        assert system.entries() == [("health.embedding_function", "critical", 2)]
+        on("deployed")
+        faults.embedder_back(system.runtime)
+        assert system.health() == {"embedding_function": "ok"}
+        assert system.entries() == []
+
+        # What is broken on the laptop is answered by nobody but the laptop, and told in no Hub.
+        on("local")
+        faults.embedder_gone(system.runtime, system.database)
+        assert system.run("health", by_hand=True)["status"] == "failed"
+        on("deployed")
+        faults.embedder_back(system.runtime)
+        assert system.run("remediation")["health_run"] is None
+        on("local")
+        faults.embedder_gone(system.runtime, system.database)
+        answered = system.run("remediation", by_hand=True)
+        assert answered["checks"]["embedding_function"]["actions"] == {"reload_model": "failed"}
+        assert system.entries() == []
+
     def hub(self, system: System) -> list[dict[str, Any]]:
         return system.database.rows("select to_jsonb(f) from almagest.hub_feed as f where closed_at is null")
 

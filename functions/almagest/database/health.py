@@ -152,6 +152,10 @@ class Health:
         """Close an entry; whether it was open."""
         return bool(self._value("select engine.close_hub_entry(null, null, %s)", key))
 
+    def speaks(self, run: int) -> bool:
+        """Whether what a run finds speaks for this installation, or only for the machine that it is made on."""
+        return bool(self._value("select engine.speaks(%s)", run))
+
     def open_hub_entries(self) -> int:
         """How many entries of the Hub are open."""
         return int(self._value("select count(*) from almagest.hub_feed where closed_at is null"))

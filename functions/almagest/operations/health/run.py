@@ -38,10 +38,10 @@ def _check(run: "Run", check: Check) -> dict[str, Any]:
 
 
 def record(run: "Run", result: Result) -> dict[str, Any]:
-    """Store a result with a run, and return its figures."""
+    """Store a result with a run, and return its figures; one that passes closes the Hub's entry, if it speaks for it."""
     health = Health(run.connection)
     health.store_check(run.id, result.row())
-    if result.found.status == "ok":
+    if result.found.status == "ok" and health.speaks(run.id):
         health.close_hub_entry(hub_key(result.name))
     return {"status": result.found.status, "measured": result.found.measured, "milliseconds": result.duration_ms}
 

@@ -185,8 +185,13 @@ class _Case:
         return record(self._run, perform(CHECKS[self._check], self._run.runtime))
 
     def _tell(self, *, tried: bool, given_up: bool) -> Figures:
-        """Open the check's entry in the Hub, or bring it up to date; a run that tried nothing is no try."""
+        """Open the check's entry in the Hub, or bring it up to date; a run that tried nothing is no try.
+
+        What was found on a machine besides is shown there, and told to nobody else.
+        """
         health = self._mending.health
+        if not health.speaks(self._run.id):
+            return {"told": False}
         [found] = [check for check in health.checks(self._run.id) if check["name"] == self._check]
         health.open_hub_entry(
             hub_key(self._check),
