@@ -161,14 +161,16 @@ returns table (item_id uuid) language sql stable as $$
         and not exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version)
 $$;
 
--- Leases of items and of runs that were over a while ago, and that nobody has taken up.
+-- Leases of items and of runs that were over a while ago, and that nobody has taken up; and those that end hours ahead,
+-- which no worker takes.
 create or replace function engine.leases_over(since interval)
 returns table (item_id uuid, run_id bigint) language sql stable as $$
     select i.id, null::bigint from almagest.items as i
-    where i.index_status = 'indexing' and i.lease_expires_at < now() - since
+    where i.index_status = 'indexing'
+        and (i.lease_expires_at < now() - since or i.lease_expires_at > now() + interval '1 hour')
     union all
     select null, r.id from almagest.job_runs as r
-    where r.state = 'running' and r.lease_expires_at < now() - since
+    where r.state = 'running' and (r.lease_expires_at < now() - since or r.lease_expires_at > now() + interval '1 hour')
 $$;
 
 -- Large orgs whose statistics are off by more than a tenth, in chunks or in terms. Reads the table once.

@@ -8,13 +8,20 @@ returns void language sql as $$
     select pg_advisory_xact_lock(hashtextextended('almagest job ' || job, 0))
 $$;
 
+-- Whether a lease holds. Workers take one for minutes: one that ends hours ahead was written by a clock that was wrong, or
+-- by hand, and would keep every later run away.
+create or replace function engine.lease_holds(expires_at timestamptz)
+returns boolean language sql volatile as $$
+    select coalesce(expires_at > clock_timestamp() and expires_at <= clock_timestamp() + interval '1 hour', false)
+$$;
+
 -- Ends runs of a job whose worker has stopped without a word, all but one of them.
 create or replace function engine.end_dead_runs(job text, but bigint)
 returns void language sql as $$
     with dead as (
         update almagest.job_runs as r
         set state = 'failed', finished_at = clock_timestamp(), error = 'LeaseOver: its worker stopped without a word.'
-        where r.job = end_dead_runs.job and r.state = 'running' and r.lease_expires_at <= clock_timestamp()
+        where r.job = end_dead_runs.job and r.state = 'running' and not engine.lease_holds(r.lease_expires_at)
             and r.id is distinct from but
         returning r.id, r.finished_at, r.error
     )
@@ -51,7 +58,7 @@ begin
     perform engine.end_dead_runs(job, asked.id);
     -- itself, where its lease is good
     select r.id into other from almagest.job_runs as r
-    where r.job = claim_run.job and r.state = 'running' and r.lease_expires_at > clock_timestamp();
+    where r.job = claim_run.job and r.state = 'running' and engine.lease_holds(r.lease_expires_at);
     if other is not null and asked.id is not null then
         outcome := 'running';
     elsif other is not null then
@@ -193,7 +200,7 @@ returns table (
 ) language sql stable as $$
     select
         r.id, r.job, r.scheduled_for, r.state,
-        r.state = 'running' and r.lease_expires_at > clock_timestamp(), r.attempts, r.started_at,
+        r.state = 'running' and engine.lease_holds(r.lease_expires_at), r.attempts, r.started_at,
         extract(epoch from r.finished_at - r.started_at)::float8, r.figures, r.error,
         coalesce(
             (
@@ -224,7 +231,7 @@ returns table (
 ) language sql stable as $$
     select
         r.id, r.job, r.scheduled_for, r.state,
-        r.state = 'running' and r.lease_expires_at > clock_timestamp(), r.attempts, r.started_at,
+        r.state = 'running' and engine.lease_holds(r.lease_expires_at), r.attempts, r.started_at,
         extract(epoch from r.finished_at - r.started_at)::float8, r.figures, r.error,
         (
             select max(o.scheduled_for) from almagest.job_runs as o
@@ -249,7 +256,7 @@ begin
     using (
         select o.id from almagest.job_runs as o
         where o.started_at < before
-            and (o.state <> 'running' or o.lease_expires_at <= clock_timestamp())
+            and (o.state <> 'running' or not engine.lease_holds(o.lease_expires_at))
             and o.id <> all(array(select l.id from engine.latest_runs() as l))
         limit batch
         for update of o skip locked

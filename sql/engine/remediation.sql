@@ -211,7 +211,7 @@ begin
             else 'pending'
         end,
         index_after = now(), lease_owner = null, lease_expires_at = null
-    where i.index_status = 'indexing' and i.lease_expires_at < now() - since;
+    where i.index_status = 'indexing' and i.id in (select o.item_id from engine.leases_over(since) as o);
     get diagnostics items = row_count;
     select count(*) into runs from engine.leases_over(since) as o where o.run_id is not null;
     perform engine.lock_job(over.job), engine.end_dead_runs(over.job, null)

@@ -332,6 +332,54 @@ def test_a_job_that_does_not_succeed_is_told(system: System, only: Callable[...,
         system.database.rows("update almagest.migrations set applied_at = applied_at + interval '3 days'")
 
 
+class TestRemediationItself:
+    """Nobody else tells of it: health does."""
+
+    OVER = "update almagest.migrations set applied_at = applied_at - interval '3 days'"
+    BACK = "update almagest.migrations set applied_at = applied_at + interval '3 days'"
+
+    def test_where_it_has_not_succeeded_for_two_intervals_health_tells_so(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("table_access")
+        system.health()
+        assert system.entries() == []  # a new installation has had no time for it yet
+        system.database.rows(self.OVER)
+        try:
+            system.health()
+            assert system.entries() == [("health.remediation", "critical", 0)]
+            system.run("remediation")
+            system.health()
+            assert system.entries() == []
+            late = "update almagest.job_runs set finished_at = now() - make_interval(hours => %s) where job = 'remediation'"
+            system.database.rows(late, 23)
+            system.health()
+            assert system.entries() == []
+            system.database.rows(late, 25)
+            system.health()
+            [entry] = system.database.rows("select to_jsonb(f) from almagest.hub_feed as f where closed_at is null")
+            assert entry["found"] == "Remediation has not succeeded for 25 hours."
+        finally:
+            system.database.rows(self.BACK)
+
+    def test_a_lease_that_no_worker_takes_keeps_it_away_no_longer(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("orphaned_embeddings")
+        system.database.rows(
+            "insert into almagest.job_runs (job, scheduled_for, state, worker, lease_expires_at)"
+            " values ('remediation', '2026-01-01', 'running', 'forged', '2099-01-01')"
+        )
+        system.database.rows(
+            "update almagest.items set index_status = 'indexing', lease_owner = 'forged', lease_expires_at = '2099-01-01'"
+            " where id = (select id from almagest.items where index_status = 'search_ready' order by id limit 1)"
+        )
+        assert system.health() == {"orphaned_embeddings": "degraded"}
+        assert system.found("orphaned_embeddings")["figures"]["leases_over"] == 2
+        assert system.run("remediation")["mended"] == 1
+        assert system.health() == {"orphaned_embeddings": "ok"}
+
+
 class TestWhatStaysBroken:
     """One entry of the Hub, tried three times and no more, until it passes or a person asks."""
 

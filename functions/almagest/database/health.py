@@ -126,6 +126,13 @@ class Health:
         run: int | None = self._value("select max(run_id) from almagest.health_runs")
         return run
 
+    def last_run_of(self, job: str) -> int | None:
+        """The latest run of a job that was not skipped: it may be what keeps the others away."""
+        run: int | None = self._value(
+            "select max(id) from almagest.job_runs where job = %s and state <> 'skipped'", job
+        )
+        return run
+
     def run(self, run: int) -> tuple[datetime, str]:
         """When a health run was made, and its worst status."""
         [found] = self._rows("select checked_at, status from almagest.health_runs where run_id = %s", run)

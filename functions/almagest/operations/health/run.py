@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from almagest.database.health import Health
-from almagest.operations.health.check import Check, Result, perform
+from almagest.operations.health.check import Check, Result, hub_key, perform
 from almagest.operations.health.registry import CHECKS
+from almagest.operations.health.watch import watch_remediation
 
 if TYPE_CHECKING:
     from almagest.operations.jobs import Run
@@ -21,6 +22,7 @@ def check_health(run: "Run") -> dict[str, Any]:
     """
     health = Health(run.connection)
     checks = {name: _check(run, check) for name, check in CHECKS.items()}
+    run.step("remediation", lambda _: watch_remediation(run))
     items, seconds = health.backlog()
     statuses = [each["status"] for each in checks.values()]
     return {
@@ -44,8 +46,3 @@ def record(run: "Run", result: Result) -> dict[str, Any]:
     if result.found.status == "ok" and health.speaks(run.id):
         health.close_hub_entry(hub_key(result.name))
     return {"status": result.found.status, "measured": result.found.measured, "milliseconds": result.duration_ms}
-
-
-def hub_key(check: str) -> str:
-    """The key of a check's entry in the Hub."""
-    return f"health.{check}"

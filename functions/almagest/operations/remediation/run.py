@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from almagest import deadline
-from almagest.operations.health.check import perform
+from almagest.operations.health.check import hub_key, perform
 from almagest.operations.health.registry import CHECKS
-from almagest.operations.health.run import hub_key, record
+from almagest.operations.health.run import record
 from almagest.operations.remediation.action import Action, Figures, Mending
 from almagest.operations.remediation.answers import ANSWERS, Answer
 from almagest.operations.remediation.kinds import kinds_found
