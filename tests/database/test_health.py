@@ -140,8 +140,8 @@ class TestTables:
             "engine almagest_reader USAGE",
         ]
         assert own.rows(
-            "select distinct a.grantee::regrole || ' ' || a.privilege_type from pg_class as c, aclexplode(c.relacl) as a"
-            " where c.relnamespace = 'almagest'::regnamespace and a.grantee <> c.relowner"
+            "select distinct a.grantee::regrole || ' ' || a.privilege_type from pg_class as c,"
+            " aclexplode(c.relacl) as a where c.relnamespace = 'almagest'::regnamespace and a.grantee <> c.relowner"
         ) == ["almagest_reader SELECT"]
 
 

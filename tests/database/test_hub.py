@@ -128,13 +128,10 @@ def test_what_was_closed_90_days_ago_ends_with_its_marks(
     monkeypatch.setattr(retention, "BATCH", 2)
     for days in (89, 91, 91, 400, 400, 400):
         entry = tell(server, key=f"health.k{days}", org=org.id)
-        server.rows(
-            "insert into almagest.hub_marks (entry_id, user_id, read_at) values (%s, gen_random_uuid(), now())", entry
-        )
+        server.rows("insert into almagest.hub_marks (entry_id, user_id) values (%s, gen_random_uuid())", entry)
         close(server, f"health.k{days}", org.id)
-        server.rows(
-            "update almagest.hub_feed set closed_at = now() - make_interval(days => %s) where id = %s", days, entry
-        )
+        closed = "update almagest.hub_feed set closed_at = now() - make_interval(days => %s) where id = %s"
+        server.rows(closed, days, entry)
     opened = tell(server, key="health.open", org=org.id)
     server.rows("update almagest.hub_feed set opened_at = now() - interval '900 days' where id = %s", opened)
     server.rows("update almagest.hub_feed set updated_at = opened_at where id = %s", opened)

@@ -351,7 +351,10 @@ class TestRemediationItself:
             system.run("remediation")
             system.health()
             assert system.entries() == []
-            late = "update almagest.job_runs set finished_at = now() - make_interval(hours => %s) where job = 'remediation'"
+            late = (
+                "update almagest.job_runs set finished_at = now() - make_interval(hours => %s)"
+                " where job = 'remediation'"
+            )
             system.database.rows(late, 23)
             system.health()
             assert system.entries() == []
@@ -371,7 +374,8 @@ class TestRemediationItself:
             " values ('remediation', '2026-01-01', 'running', 'forged', '2099-01-01')"
         )
         system.database.rows(
-            "update almagest.items set index_status = 'indexing', lease_owner = 'forged', lease_expires_at = '2099-01-01'"
+            "update almagest.items set index_status = 'indexing', lease_owner = 'forged',"
+            " lease_expires_at = '2099-01-01'"
             " where id = (select id from almagest.items where index_status = 'search_ready' order by id limit 1)"
         )
         assert system.health() == {"orphaned_embeddings": "degraded"}

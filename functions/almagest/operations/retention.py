@@ -1,4 +1,4 @@
-"""Ending what is kept for a time only: traces, idempotency keys, old runs and Hub entries, by the daily job or by hand."""
+"""Ending what is kept for a time only: traces, idempotency keys, old runs, Hub entries; by the daily job or by hand."""
 
 import time
 from collections.abc import Callable

@@ -40,7 +40,7 @@ def _check(run: "Run", check: Check) -> dict[str, Any]:
 
 
 def record(run: "Run", result: Result) -> dict[str, Any]:
-    """Store a result with a run, and return its figures; one that passes closes the Hub's entry, if it speaks for it."""
+    """Store a result with a run, and return its figures; one that passes closes its entry, if it speaks for it."""
     health = Health(run.connection)
     health.store_check(run.id, result.row())
     if result.found.status == "ok" and health.speaks(run.id):

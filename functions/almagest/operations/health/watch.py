@@ -16,7 +16,7 @@ INTERVALS = 2
 
 TITLE = "What the health checks find is not mended"
 TO_DO = (
-    "See with `almagest jobs history remediation` why its runs are skipped or fail, and whether its schedule is enabled;"
+    "See with `almagest jobs history remediation` why its runs are skipped or fail, and whether its schedule is on;"
     " `almagest jobs run remediation` does it now."
 )
 
