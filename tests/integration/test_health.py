@@ -36,6 +36,7 @@ NAMES = [
     "staleness",
     "canary_quality",
 ]
+EVERY = dict(CHECKS)
 # Scheduler's times are whole seconds; each of a test's runs has its own.
 SLOT = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -669,6 +670,29 @@ class TestOwnItems:
     @pytest.fixture(autouse=True)
     def few(self, only: Callable[..., None]) -> None:
         only("embedding_function", "semantic_accuracy", "crud_integrity")
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            "'[]'",
+            "'5'",
+            'settings || \'{"canaries": 5, "paraphrases": []}\'',
+            'settings || \'{"canaries": {"version": 1}, "paraphrases": {}}\'',
+            "jsonb_set(settings, '{canaries,similarities}', '[0.5]')",
+            "jsonb_set(settings, '{canaries,similarities,0}', '\"near\"')",
+            "jsonb_set(settings, '{canaries,planting}', 'null')",
+        ],
+    )
+    def test_notes_of_another_shape_are_none(self, system: System, settings: str) -> None:
+        """What is noted lies in the org's settings, which anybody with the database may have written."""
+        CHECKS.setdefault("canary_quality", EVERY["canary_quality"])
+        assert set(system.health().values()) == {"ok"}
+        system.database.rows(f"update almagest.orgs set settings = {settings} where is_system")
+        assert set(system.health().values()) == {"ok"}
+        assert system.database.rows(
+            "select settings #>> '{canaries,planting}' is not null and jsonb_array_length(settings #>"
+            " '{canaries,similarities}') = 3 from almagest.orgs where is_system"
+        ) == [True]
 
     def test_paraphrases_are_planted_again_when_some_are_missing_or_the_version_is_another(
         self, system: System, monkeypatch: pytest.MonkeyPatch
