@@ -1,5 +1,5 @@
 -- What remediation does to the database: each function mends up to so many, does nothing where there is nothing, and
--- returns how many it mended.
+-- returns how many, or which, it mended.
 
 -- Whether what a run found and did speaks for this installation: it was done in the stack whose schedules run, as the
 -- latest run by schedule says (its time is in whole seconds, that of a run by hand is not). A machine besides has files,
@@ -104,28 +104,32 @@ returns void language sql as $$
         started_at = excluded.started_at, finished_at = excluded.finished_at
 $$;
 
--- Has items indexed anew, at once: what they say stays found by its words meanwhile.
-create or replace function engine.index_anew(items uuid[])
-returns int language plpgsql as $$
-declare
-    marked int;
-begin
-    update almagest.items as i
-    set index_status = case
-            when exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version) then 'text_ready'
-            else 'pending'
-        end,
-        index_error = null, index_attempts = 0, index_after = now(), lease_owner = null, lease_expires_at = null
-    where i.id = any(items) and i.index_status in ('search_ready', 'text_ready');
-    get diagnostics marked = row_count;
-    return marked;
-end
+-- Has items indexed anew, at once, and returns which: what they say stays found by its words meanwhile.
+create or replace function engine.mark_for_index(items uuid[])
+returns uuid[] language sql as $$
+    with marked as (
+        update almagest.items as i
+        set index_status = case
+                when exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version) then 'text_ready'
+                else 'pending'
+            end,
+            index_error = null, index_attempts = 0, index_after = now(), lease_owner = null, lease_expires_at = null
+        where i.id = any(items) and i.index_status in ('search_ready', 'text_ready')
+        returning i.id
+    )
+    select coalesce(array_agg(m.id), '{}') from marked as m
 $$;
 
--- Has up to so many items indexed anew whose chunks lack a vector of the model in force, or that lack chunks.
-create or replace function engine.index_orphans(kind text, model text, most int)
-returns int language sql as $$
-    select engine.index_anew(array(
+-- How many of some items are not indexed yet.
+create or replace function engine.count_waiting(items uuid[])
+returns bigint language sql stable as $$
+    select count(*) from almagest.items as i where i.id = any(items) and i.index_status <> 'search_ready'
+$$;
+
+-- Has up to so many items indexed anew whose chunks lack a vector of the model in force, or that lack chunks; which.
+create or replace function engine.mark_orphans(kind text, model text, most int)
+returns uuid[] language sql as $$
+    select engine.mark_for_index(array(
         select distinct o.item_id
         from (
             select w.item_id from engine.chunks_without_vectors() as w where kind = 'chunks_without_vectors'

@@ -282,16 +282,16 @@ class TestOrphans:
         server.rows("delete from almagest.embeddings")
         assert orphans(server) == {"chunks_without_vectors": 1}
         remedy = Remedy(server.owner)
-        assert remedy.index_orphans("items_without_chunks", MODEL, 10) == 0
-        assert remedy.index_orphans("chunks_without_vectors", MODEL, 10) == 1
+        assert len(remedy.mark_orphans("items_without_chunks", MODEL, 10)) == 0
+        assert len(remedy.mark_orphans("chunks_without_vectors", MODEL, 10)) == 1
         assert server.rows("select index_status, index_attempts from almagest.items") == [("text_ready", 0)]
         assert orphans(server) == {}
-        assert remedy.index_orphans("chunks_without_vectors", MODEL, 10) == 0
+        assert len(remedy.mark_orphans("chunks_without_vectors", MODEL, 10)) == 0
 
     def test_so_many_and_no_more(self, server: Server, org: Org, item: str) -> None:
         write(server, org.owner, *(memory(f"more {n}", one_hot(n)) for n in range(5)))
         server.rows("delete from almagest.embeddings")
-        assert Remedy(server.owner).index_orphans("chunks_without_vectors", MODEL, 4) == 4
+        assert len(Remedy(server.owner).mark_orphans("chunks_without_vectors", MODEL, 4)) == 4
         assert orphans(server) == {"chunks_without_vectors": 2}
 
     def test_what_an_edit_replaced_needs_no_vector(self, server: Server, org: Org, item: str) -> None:
@@ -303,7 +303,7 @@ class TestOrphans:
 
     def test_vectors_of_another_model_alone(self, server: Server, item: str) -> None:
         assert orphans(server, "new-model") == {"chunks_of_another_model": 1}
-        assert Remedy(server.owner).index_orphans("chunks_of_another_model", "new-model", 10) == 1
+        assert len(Remedy(server.owner).mark_orphans("chunks_of_another_model", "new-model", 10)) == 1
         assert orphans(server, "new-model") == {}
 
     def test_vectors_of_another_model_beside_the_right_one(self, server: Server, item: str) -> None:
@@ -355,7 +355,7 @@ class TestOrphans:
         server.rows("delete from almagest.chunks")
         server.rows("update almagest.items set index_status = %s", status)
         assert orphans(server) == {"items_without_chunks": 1}
-        assert Remedy(server.owner).index_orphans("items_without_chunks", MODEL, 10) == 1
+        assert len(Remedy(server.owner).mark_orphans("items_without_chunks", MODEL, 10)) == 1
         assert server.rows("select index_status from almagest.items") == ["pending"]
 
     def test_leases_of_items(self, server: Server, item: str) -> None:

@@ -511,6 +511,39 @@ class TestWhatStaysBroken:
         assert system.health() == {"orphaned_embeddings": "ok"}
         assert system.entries() == []
 
+    def test_what_waits_for_other_reasons_is_no_matter_of_orphans(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("orphaned_embeddings")
+        waiting = (
+            "update almagest.items set index_status = %s, index_attempts = 1, index_after = now() + interval '1 hour'"
+            " where id = (select id from almagest.items order by id limit 1)"
+        )
+        system.database.rows(waiting, "text_ready")
+        system.database.rows(
+            "insert into almagest.job_runs (job, scheduled_for, state, worker, lease_expires_at)"
+            " values ('sweep', now(), 'running', 'dead', now() - interval '1 hour')"
+        )
+        assert system.health() == {"orphaned_embeddings": "degraded"}
+        figures = system.run("remediation")
+        assert figures["checks"]["orphaned_embeddings"]["actions"] == {"release_leases": "mended"}
+        assert system.database.rows(
+            "select action, state from almagest.remediations where check_name = 'orphaned_embeddings'"
+        ) == [("release_leases", "mended")]
+        system.database.rows(waiting, "search_ready")
+
+    def test_what_was_begun_and_is_not_done_is_left_to_the_next_run(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("orphaned_embeddings")
+        faults.vectors_removed(system.runtime, system.database)
+        system.health()
+        monkeypatch.setattr("almagest.operations.remediation.orphans.index_pending", lambda *_: {"indexed": 0})
+        figures = system.run("remediation")
+        assert figures["checks"]["orphaned_embeddings"]["actions"] == {"index_again": "left"}
+        [done] = system.database.rows("select after -> 'done' from almagest.remediations where action = 'index_again'")
+        assert done["waiting"] == done["chunks_without_vectors"] > 0
+
     def test_a_dismissed_entry_comes_back_where_it_is_of_another_kind(
         self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg import sql
@@ -47,9 +48,14 @@ class Remedy:
             "select engine.record_remediation(jsonb_populate_record(null::almagest.remediations, %s))", Jsonb(done)
         )
 
-    def index_orphans(self, kind: str, model: str, most: int) -> int:
-        """Have items indexed anew whose chunks lack vectors of a model, or that lack chunks; how many."""
-        return int(self._value("select engine.index_orphans(%s, %s, %s)", kind, model, most))
+    def mark_orphans(self, kind: str, model: str, most: int) -> list[UUID]:
+        """Have items indexed anew whose chunks lack vectors of a model, or that lack chunks; which."""
+        marked: list[UUID] = self._value("select engine.mark_orphans(%s, %s, %s)", kind, model, most)
+        return marked
+
+    def count_waiting(self, items: Sequence[UUID]) -> int:
+        """How many of some items are not indexed yet."""
+        return int(self._value("select engine.count_waiting(%s)", list(items)))
 
     def delete_superfluous_vectors(self, model: str, most: int) -> int:
         """Delete vectors of other models beside one of the model in force."""

@@ -1,10 +1,12 @@
 """Actions for orphaned_embeddings: what belongs together is put together again, and what belongs to nothing goes."""
 
+from uuid import UUID
+
 import psycopg
 
 from almagest.database.queue import Queue
 from almagest.operations.index_pending import index_pending
-from almagest.operations.remediation.action import Action, Figures, Mending, in_batches, of_orphans
+from almagest.operations.remediation.action import WAITING, Action, Figures, Mending, in_batches, of_orphans
 
 # Rows of one transaction, and of one run: what is left is the next run's, so that none holds locks or runs for long.
 BATCH = 1_000
@@ -30,20 +32,29 @@ def delete_orphans(mending: Mending) -> Figures:
 
 
 def release_leases(mending: Mending) -> Figures:
-    """A lease ends by itself, but who held it is dead: the next worker need not wait."""
-    return {"released": mending.remedy.release_leases()}
+    """A lease ends by itself, but who held it is dead: what it held is indexed now, or by the next sweep."""
+    released = mending.remedy.release_leases()
+    return {"released": released, **index_pending(mending.runtime, Queue(mending.connection), mending.seconds)}
 
 
 def index_again(mending: Mending) -> Figures:
     """Mark what lacks vectors or chunks, and index it as everything is indexed."""
     model = mending.runtime.embedder.model  # without an embedder nothing is marked that could not be indexed
 
+    items: list[UUID] = []
+
     def mark(kind: str) -> int:
+        def some(most: int) -> int:
+            found = mending.remedy.mark_orphans(kind, model, most)
+            items.extend(found)
+            return len(found)
+
         # All in one: to look for the next thousand among a million costs as much again.
-        return in_batches(mending, lambda most: mending.remedy.index_orphans(kind, model, most), MOST_ITEMS, MOST_ITEMS)
+        return in_batches(mending, some, MOST_ITEMS, MOST_ITEMS)
 
     marked = {kind: mark(kind) for kind in WITHOUT_VECTORS}
-    return {**marked, **index_pending(mending.runtime, Queue(mending.connection), mending.seconds)}
+    done = index_pending(mending.runtime, Queue(mending.connection), mending.seconds)
+    return {**marked, **done, WAITING: mending.remedy.count_waiting(items)}
 
 
 def delete_other_models(mending: Mending) -> Figures:
@@ -91,11 +102,6 @@ def _indexes_to_mend(mending: Mending) -> Figures:
     return dict.fromkeys((name for name, _, _ in _index_faults(mending)), 1)
 
 
-def _waiting_too(mending: Mending) -> Figures:
-    """What was marked and is not indexed yet is not mended yet."""
-    return {**mending.left_to_mend(WITHOUT_VECTORS), "waiting": mending.health.backlog()[0]}
-
-
 # In this order: what goes is gone before it is counted what lacks something.
 ACTIONS: tuple[Action, ...] = (
     of_orphans("delete_zero_vectors", "Deleted vectors of zeros", ("zero_vectors",), delete_zero_vectors),
@@ -107,7 +113,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     of_orphans("release_leases", "Released what dead workers held", ("leases_over",), release_leases),
     Action("rebuild_indexes", "Made missing and invalid indexes anew", _indexes_to_mend, rebuild_indexes),
-    Action("index_again", "Indexed items again that lacked vectors or chunks", _waiting_too, index_again),
+    of_orphans("index_again", "Indexed items again that lacked vectors or chunks", WITHOUT_VECTORS, index_again),
     of_orphans("delete_other_models", "Deleted vectors of other models", ("superfluous_vectors",), delete_other_models),
     of_orphans("refresh_statistics", "Counted large orgs again", ("drifted_statistics",), refresh_statistics),
 )

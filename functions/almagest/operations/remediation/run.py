@@ -11,7 +11,7 @@ from almagest import deadline
 from almagest.operations.health.check import hub_key, perform
 from almagest.operations.health.registry import CHECKS
 from almagest.operations.health.run import record
-from almagest.operations.remediation.action import Action, Figures, Mending
+from almagest.operations.remediation.action import WAITING, Action, Figures, Mending
 from almagest.operations.remediation.answers import ANSWERS, Answer
 from almagest.operations.remediation.kinds import kinds_found
 
@@ -193,6 +193,7 @@ class _Case:
         if not health.speaks(self._run.id):
             return {"told": False}
         [found] = [check for check in health.checks(self._run.id) if check["name"] == self._check]
+        kinds = kinds_found(found["figures"])
         health.open_hub_entry(
             hub_key(self._check),
             "critical" if found["status"] == "failed" else "warning",
@@ -200,11 +201,11 @@ class _Case:
                 "title": self._answer.title,
                 "found": found["sentence"],
                 "tried": [self._told(each) for each in self._mending.remedy.tried(self._check)],
-                "to_do": self._answer.to_do + (GIVEN_UP if given_up else ""),
+                "to_do": self._answer.advice(kinds) + (GIVEN_UP if given_up else ""),
                 "figures": {
                     "check": self._check,
                     "run": self._run.id,
-                    "kinds": kinds_found(found["figures"]),
+                    "kinds": kinds,
                     **{name: found[name] for name in ("status", "measured", "threshold", "unit")},
                 },
             },
@@ -234,7 +235,7 @@ def _state(before: Figures, after: Figures, error: str | None) -> str:
         return "failed"
     figures = {name: value for name, value in after.items() if name != "done"}
     if not _something(figures):
-        return "mended"
+        return "left" if after["done"].get(WAITING) else "mended"
     return "left" if _sum(figures) < _sum(before) else "unchanged"
 
 
