@@ -1,6 +1,6 @@
 -- Who may call what; applied after everything else. Nothing is for the public: the API is for service_role alone, the
 -- engine for its owner, and the reader's functions for the owner as well. What was opened by hand is closed again here,
--- which `almagest migrate --reapply` is for; what belongs to another role than the one that migrates is left to a person.
+-- which `almagest migrate --reapply` is for; what belongs to another role than the one that migrates is left to people.
 do $$
 declare
     f record;

@@ -8,8 +8,8 @@ returns void language sql as $$
     select pg_advisory_xact_lock(hashtextextended('almagest job ' || job, 0))
 $$;
 
--- Whether a lease holds. Workers take one for minutes: one that ends hours ahead was written by a clock that was wrong, or
--- by hand, and would keep every later run away.
+-- Whether a lease holds. Workers take one for minutes: one that ends hours ahead was written by a wrong clock or by
+-- hand, and would keep every later run away.
 create or replace function engine.lease_holds(expires_at timestamptz)
 returns boolean language sql volatile as $$
     select coalesce(expires_at > clock_timestamp() and expires_at <= clock_timestamp() + interval '1 hour', false)
@@ -30,7 +30,7 @@ returns void language sql as $$
     where s.run_id = d.id and s.state = 'running'
 $$;
 
--- Asks for a run, to be done in a stack; `run` is its id, `attempt` how often it was begun, `other` the run that is in the way.
+-- Asks for a run, to be done in a stack; `run` is its id, `attempt` how often it was begun, `other` the run in the way.
 -- outcome  claimed   it is this worker's for so many seconds, and longer by engine.beat_run; its steps are kept
 --          done      it succeeded or was skipped before: there is nothing to do
 --          running   a worker is at it, or (where this one failed before) at another run of the job

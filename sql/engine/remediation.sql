@@ -2,8 +2,8 @@
 -- returns how many, or which, it mended.
 
 -- Whether what a run found and did speaks for this installation: it was done in the stack whose schedules run, as the
--- latest run by schedule says (its time is in whole seconds, that of a run by hand is not). A machine besides has files,
--- memory and a network of its own: what it finds is kept and shown, and says nothing of the functions.
+-- latest run by schedule says (its time is in whole seconds, that of a run by hand is not). A machine besides has
+-- files, memory and a network of its own: what it finds is kept and shown, and says nothing of the functions.
 create or replace function engine.speaks(run bigint)
 returns boolean language sql stable as $$
     select r.stack = coalesce((

@@ -282,8 +282,8 @@ begin
 end
 $$;
 
--- Deletes up to so many entries of the Hub that were closed before a moment, with who has read them; what is open stays.
--- Returns how many.
+-- Deletes up to so many entries of the Hub that were closed before a moment, with who has read them; what is open
+-- stays. Returns how many.
 create or replace function engine.expire_hub_entries(before timestamptz, batch int)
 returns int language plpgsql as $$
 declare

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from almagest import deadline
+from almagest.cli.health import _report
+from almagest.database.health import Health
 from almagest.database.session import connect
 from almagest.handlers import jobs
 from almagest.operations.health import check, crud_integrity, semantic_accuracy
@@ -331,6 +333,24 @@ def test_a_job_that_does_not_succeed_is_told(system: System, only: Callable[...,
         }  # fmt: skip
     finally:
         system.database.rows("update almagest.migrations set applied_at = applied_at + interval '3 days'")
+
+
+def test_the_last_of_each_check_is_what_the_dashboard_shows(system: System, only: Callable[..., None]) -> None:
+    """Remediation makes a check again: `--last` shows that one, and of the others the one before."""
+    only("orphaned_embeddings", "staleness")
+    faults.vectors_removed(system.runtime, system.database)
+    assert system.health()["orphaned_embeddings"] == "degraded"
+    system.run("remediation")
+    with connect(system.runtime.settings, autocommit=True) as connection:
+        report = _report(Health(connection), None)
+        assert report["status"] == "ok"
+        shown = system.database.rows("select check_name, status, run_id from dashboard.latest_health order by 1")
+        assert [
+            (each["name"], each["status"], each["run"])
+            for each in sorted(report["checks"], key=lambda each: each["name"])
+        ] == shown
+        assert len({run for _, _, run in shown}) == 2
+        assert _report(Health(connection), report["run"])["status"] == "degraded"
 
 
 class TestRemediationItself:

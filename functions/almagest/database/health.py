@@ -147,6 +147,16 @@ class Health:
                 (run,),
             ).fetchall()
 
+    def latest_checks(self) -> list[dict[str, Any]]:
+        """What each check found last, and in which `run`, as `dashboard.latest_health` shows it."""
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(
+                "select c.name, c.status, c.measured, c.threshold, c.unit, c.sentence, c.figures, c.duration_ms,"
+                " c.checked_at, c.run_id as run from dashboard.latest_health as l"
+                " join almagest.health_checks as c on c.run_id = l.run_id and c.name = l.check_name"
+                " order by c.checked_at, c.name"
+            ).fetchall()
+
     def open_hub_entry(self, key: str, severity: str, told: dict[str, Any], *, tried: bool = True) -> None:
         """Tell the owners and admins of every org; one open entry a key, which counts what was tried."""
         self._rows(
