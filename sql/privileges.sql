@@ -1,5 +1,6 @@
 -- Who may call what; applied after everything else. Nothing is for the public: the API is for service_role alone, the
--- engine for its owner, and the reader's functions for the owner as well.
+-- engine for its owner, and the reader's functions for the owner as well. What was opened by hand is closed again here,
+-- which `almagest migrate --reapply` is for; what belongs to another role than the one that migrates is left to people.
 do $$
 declare
     f record;
@@ -8,7 +9,7 @@ begin
         select p.oid::regprocedure as name, n.nspname as schema, pg_get_userbyid(p.proowner) as owner
         from pg_catalog.pg_proc as p
         join pg_catalog.pg_namespace as n on n.oid = p.pronamespace
-        where n.nspname in ('engine', 'api')
+        where n.nspname in ('almagest', 'engine', 'api') and pg_has_role(p.proowner, 'member')
     loop
         if f.owner = 'almagest_reader' then
             set local role almagest_reader;
@@ -26,6 +27,39 @@ begin
 end
 $$;
 
+-- Tables are for their owner, and for the reader as row_security.sql says; row level security binds the owner, too, but
+-- on the migrations' own ledger. Only what differs is altered, since that waits for whoever uses the table.
+do $$
+declare
+    t record;
+begin
+    for t in
+        select c.oid::regclass as name, c.relkind = 'S' as is_sequence, c.relkind in ('r', 'p') as is_table,
+            c.relrowsecurity as secured,
+            c.relforcerowsecurity or c.relname in ('migrations', 'code_files') as forced,
+            pg_get_userbyid(c.relowner) as owner
+        from pg_catalog.pg_class as c
+        where c.relnamespace = 'almagest'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'S')
+            and pg_has_role(c.relowner, 'member')
+    loop
+        execute format(
+            'revoke all on %s %s from public, anon, authenticated, service_role cascade',
+            case when t.is_sequence then 'sequence' else 'table' end, t.name
+        );
+        execute format(
+            'grant all on %s %s to %I', case when t.is_sequence then 'sequence' else 'table' end, t.name, t.owner
+        );
+        if t.is_table and not t.secured then
+            execute format('alter table %s enable row level security', t.name);
+        end if;
+        if t.is_table and not t.forced then
+            execute format('alter table %s force row level security', t.name);
+        end if;
+    end loop;
+end
+$$;
+
+revoke all on schema almagest, engine, api from public, anon, authenticated, service_role;
 grant usage on schema api to service_role;
 
 -- What the reader's functions and policies call.

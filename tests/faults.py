@@ -281,6 +281,10 @@ def vectors_turned(runtime: Runtime, database: Database) -> None:
     )
 
 
+def _by(statement: str) -> Callable[[Runtime, Database], None]:
+    return lambda runtime, database: as_superuser(database, statement)
+
+
 # Those that remediation mends, by their names.
 MENDED = {
     fault.name: fault
@@ -335,5 +339,30 @@ UNMENDED = {
         Fault("embedder gone", "embedding_function", "failed", embedder_gone),
         Fault("table gone", "table_access", "failed", table_gone),
         Fault("row security off", "table_access", "failed", row_security_off),
+    )
+}
+
+# Rights and row level security, which `almagest migrate --reapply` mends.
+REAPPLIED = {
+    fault.name: fault
+    for fault in (
+        UNMENDED["row security off"],
+        *(
+            Fault(name, "table_access", "failed", _by(statement))
+            for name, statement in (
+                ("row security disabled", "alter table almagest.chunks disable row level security"),
+                ("row security off in a partition", "alter table almagest.retrievals_rest no force row level security"),
+                ("a table open to anon", "grant select on almagest.items to anon"),
+                ("a table open to everybody", "grant all on almagest.items to public"),
+                ("a column open to authenticated", "grant update (title) on almagest.items to authenticated"),
+                ("the schema open to everybody", "grant all on all tables in schema almagest to public"),
+                ("a view open to anon", "grant select on dashboard.latest_health to anon"),
+                ("a function open to everybody", "grant execute on function api.search(jsonb, jsonb) to public"),
+                ("the engine open to anon", "grant execute on all functions in schema engine to anon"),
+                ("a function of the tables open to anon", "grant execute on all functions in schema almagest to anon"),
+                ("a table not readable", "revoke all on almagest.variables from postgres"),
+                ("a table not writable", "revoke insert, update, delete on almagest.pins from postgres"),
+            )
+        ),
     )
 }

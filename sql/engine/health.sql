@@ -229,14 +229,16 @@ returns table (item_id uuid) language sql stable as $$
         and not exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version)
 $$;
 
--- Leases of items and of runs that were over a while ago, and that nobody has taken up; one without an end is over.
+-- Leases of items and of runs that were over a while ago, and that nobody has taken up; one without an end is over, and
+-- so is one that ends hours ahead, which no worker takes.
 create or replace function engine.leases_over(since interval)
 returns table (item_id uuid, run_id bigint) language sql stable as $$
     select i.id, null::bigint from almagest.items as i
-    where i.index_status = 'indexing' and coalesce(i.lease_expires_at, '-infinity') < now() - since
+    where i.index_status = 'indexing'
+        and (coalesce(i.lease_expires_at, '-infinity') < now() - since or i.lease_expires_at > now() + interval '1 hour')
     union all
     select null, r.id from almagest.job_runs as r
-    where r.state = 'running' and r.lease_expires_at < now() - since
+    where r.state = 'running' and (r.lease_expires_at < now() - since or r.lease_expires_at > now() + interval '1 hour')
 $$;
 
 -- Large orgs whose statistics are off by more than a tenth, in chunks or in terms. Reads the table once.
@@ -282,7 +284,7 @@ begin
         when 'leases_over' then (select count(*) from engine.leases_over(interval '10 minutes'))
         when 'drifted_statistics' then (select count(*) from engine.drifted_orgs())
         when 'indexes_missing' then (select count(*) from engine.index_faults() as f where f.fault = 'missing')
-        when 'indexes_invalid' then (select count(*) from engine.index_faults() as f where f.fault = 'invalid')
+        when 'indexes_invalid' then (select count(*) from engine.index_faults() as f where f.fault in ('invalid', 'leftover'))
         when 'indexes_changed' then (select count(*) from engine.index_faults() as f where f.fault = 'changed')
     end;
 end

@@ -16,41 +16,53 @@ returns boolean language sql immutable parallel safe as $$
     end
 $$;
 
--- Tells people, or tells them anew: opens the entry of a key, or brings the open one up to date and counts the try.
--- Where its severity rises, what anybody has read or dismissed of it is forgotten, so that they are told again.
+-- Tells people, or tells them anew: opens the entry of a key, or brings the open one up to date. It becomes worse where
+-- its severity rises, or its figures name among `kinds` one that they did not: what anybody has read or dismissed of it
+-- is then forgotten, so that they are told again.
 --   org, person  whom it is for; person null: everybody in the org; both null: the installation
 --   severity     info, warning or critical
 --   finding      what was found, in sentences
 --   tried        an array: what the system did about it
 --   to_do        what a person can do
---   figures      ids and figures, never content
+--   figures      ids and figures, never content; kinds: an array of names, of what kinds it is
+--   tried_now    whether this is a try that counts; where it is not, an entry that says the same already stays as it is
 -- Returns the entry's id.
 create or replace function engine.open_hub_entry(
     org uuid, person uuid, source text, key text, severity text, title text, finding text, tried jsonb, to_do text,
-    figures jsonb
+    figures jsonb, tried_now boolean default true
 )
 returns uuid language plpgsql as $$
 #variable_conflict use_column
 declare
-    said_before text;
+    before almagest.hub_feed;
     entry uuid;
 begin
-    select f.severity into said_before
+    select f.* into before
     from almagest.hub_feed as f
     where f.key = open_hub_entry.key and f.org_id is not distinct from org and f.user_id is not distinct from person
         and f.closed_at is null
     for no key update;
+    if not tried_now
+        and (before.severity, before.title, before.found, before.to_do, before.figures - 'run')
+        = (open_hub_entry.severity, open_hub_entry.title, finding, open_hub_entry.to_do, open_hub_entry.figures - 'run')
+    then
+        return before.id;
+    end if;
     insert into almagest.hub_feed as f (
         org_id, user_id, source, key, severity, title, found, tried, to_do, figures, tries
     ) values (
-        org, person, source, key, severity, title, finding, coalesce(tried, '[]'), to_do, coalesce(figures, '{}'), 1
+        org, person, source, key, severity, title, finding, coalesce(tried, '[]'), to_do, coalesce(figures, '{}'),
+        tried_now::int
     )
     on conflict (key, org_id, user_id) where closed_at is null do update set
         source = excluded.source, severity = excluded.severity, title = excluded.title, found = excluded.found,
-        tried = excluded.tried, to_do = excluded.to_do, figures = excluded.figures, tries = f.tries + 1,
+        tried = excluded.tried, to_do = excluded.to_do, figures = excluded.figures, tries = f.tries + excluded.tries,
         updated_at = now()
     returning f.id into entry;
-    if said_before is not null and engine.hub_rank(severity) > engine.hub_rank(said_before) then
+    if before.id is not null and (
+        engine.hub_rank(open_hub_entry.severity) > engine.hub_rank(before.severity)
+        or not coalesce(open_hub_entry.figures -> 'kinds', '[]') <@ coalesce(before.figures -> 'kinds', '[]')
+    ) then
         delete from almagest.hub_marks as m where m.entry_id = entry;
     end if;
     return entry;

@@ -145,26 +145,94 @@ returns table (name text, definition text) language sql immutable parallel safe 
 
 $$;
 
+-- Whether another session builds an index of a table, or of one of its partitions, at this moment. Its index is invalid
+-- until it is done, and whoever asks for another one of the same table then may end in a deadlock with it. Only the pid
+-- of a build is shown to a role without pg_monitor; the lock that each build holds says of which table it is.
+create or replace function engine.is_being_indexed(of_table regclass)
+returns boolean language sql stable set search_path = '' as $$
+    select exists (
+        select from pg_catalog.pg_stat_progress_create_index as p
+        join pg_catalog.pg_locks as l on l.pid = p.pid
+        where p.pid <> pg_backend_pid() and l.granted and l.locktype = 'relation'
+            and l.database = (select d.oid from pg_catalog.pg_database as d where d.datname = current_database())
+            and l.mode in ('ShareUpdateExclusiveLock', 'ShareLock', 'AccessExclusiveLock')
+            and l.relation in (
+                select of_table::oid union all select h.inhrelid from pg_catalog.pg_inherits as h where h.inhparent = of_table
+            )
+    )
+$$;
+
+-- The table that an index is of, by the index where it is there, else by its definition.
+create or replace function engine.table_of_index(name text, definition text)
+returns regclass language sql stable set search_path = '' as $$
+    select coalesce(
+        (
+            select x.indrelid::regclass from pg_catalog.pg_index as x
+            where x.indexrelid = to_regclass(format('almagest.%I', name))
+        ),
+        to_regclass(substring(definition from ' ON (?:ONLY )?(almagest\.\w+) '))
+    )
+$$;
+
+-- Whether an index is one that Almagest made: an expected one, a constraint's, a partition's of one of these, or what
+-- remediation makes for a partition before its parent takes it over.
+create or replace function engine.is_own_index(index oid)
+returns boolean language sql stable set search_path = '' as $$
+    select exists (
+        select from pg_catalog.pg_index as x
+        join pg_catalog.pg_class as c on c.oid = x.indexrelid
+        join pg_catalog.pg_class as t on t.oid = x.indrelid
+        where x.indexrelid = index and (
+            c.relispartition
+            or exists (select from pg_catalog.pg_constraint as k where k.conindid = index)
+            or exists (
+                select from engine.expected_indexes() as e where c.relname in (e.name, left(t.relname || '_' || e.name, 63))
+            )
+        )
+    )
+$$;
+
+-- Whether an invalid index is what a `reindex concurrently` that broke off has left beside one of Almagest's.
+create or replace function engine.is_leftover(name text)
+returns boolean language sql stable set search_path = '' as $$
+    select name ~ '_cc(new|old)[0-9]*$'
+        and coalesce(engine.is_own_index(to_regclass(format('almagest.%I', regexp_replace(name, '_cc(new|old)[0-9]*$', '')))), false)
+$$;
+
 -- What is wrong with the indexes of the tables:
---   missing  there is none of this name
---   invalid  a build of it broke off, or not all partitions have it: no query uses it, and every write keeps it up
---   changed  it is not as the migrations made it
--- definition is what makes it anew; null for one that is not expected.
+--   missing   there is none of this name
+--   invalid   a build of it broke off, or not all partitions have it: no query uses it, and every write keeps it up
+--   leftover  it is invalid, and beside the one that it was to replace
+--   changed   it is not as the migrations made it
+--   foreign   it is invalid, and nobody's here: whoever made it knows what it is for
+-- One that is invalid since it is being built is no fault. definition is what makes it anew; null for one that is not
+-- expected.
 create or replace function engine.index_faults()
 returns table (name text, fault text, definition text) language sql stable set search_path = '' as $$
     select e.name, 'missing', e.definition
     from engine.expected_indexes() as e
     where to_regclass('almagest.' || e.name) is null
     union all
-    select c.relname, case when x.indisvalid and x.indisready then 'changed' else 'invalid' end, e.definition
+    select
+        c.relname,
+        case
+            when x.indisvalid and x.indisready then 'changed'
+            when engine.is_own_index(c.oid) then 'invalid'
+            when engine.is_leftover(c.relname) then 'leftover'
+            else 'foreign'
+        end,
+        e.definition
     from pg_catalog.pg_index as x
     join pg_catalog.pg_class as c on c.oid = x.indexrelid
     left join engine.expected_indexes() as e on e.name = c.relname
     where c.relnamespace = 'almagest'::regnamespace
         and (
-            not (x.indisvalid and x.indisready)
+            (not (x.indisvalid and x.indisready) and not engine.is_being_indexed(x.indrelid))
             -- the schema of pgvector is quoted here
-            or replace(pg_get_indexdef(c.oid), '"', '') <> replace(e.definition, '"', '')
+            or (
+                x.indisvalid and x.indisready
+                and replace(pg_get_indexdef(c.oid), '"', '') <> replace(e.definition, '"', '')
+            )
         )
     order by 1
 $$;

@@ -8,13 +8,20 @@ returns void language sql as $$
     select pg_advisory_xact_lock(hashtextextended('almagest job ' || job, 0))
 $$;
 
+-- Whether a lease holds. Workers take one for minutes: one that ends hours ahead was written by a wrong clock or by
+-- hand, and would keep every later run away.
+create or replace function engine.lease_holds(expires_at timestamptz)
+returns boolean language sql volatile as $$
+    select coalesce(expires_at > clock_timestamp() and expires_at <= clock_timestamp() + interval '1 hour', false)
+$$;
+
 -- Ends runs of a job whose worker has stopped without a word, all but one of them.
 create or replace function engine.end_dead_runs(job text, but bigint)
 returns void language sql as $$
     with dead as (
         update almagest.job_runs as r
         set state = 'failed', finished_at = clock_timestamp(), error = 'LeaseOver: its worker stopped without a word.'
-        where r.job = end_dead_runs.job and r.state = 'running' and r.lease_expires_at <= clock_timestamp()
+        where r.job = end_dead_runs.job and r.state = 'running' and not engine.lease_holds(r.lease_expires_at)
             and r.id is distinct from but
         returning r.id, r.finished_at, r.error
     )
@@ -23,12 +30,14 @@ returns void language sql as $$
     where s.run_id = d.id and s.state = 'running'
 $$;
 
--- Asks for a run; `run` is its id, `attempt` how often it was begun, `other` the run that is in the way.
+-- Asks for a run, to be done in a stack; `run` is its id, `attempt` how often it was begun, `other` the run in the way.
 -- outcome  claimed   it is this worker's for so many seconds, and longer by engine.beat_run; its steps are kept
 --          done      it succeeded or was skipped before: there is nothing to do
 --          running   a worker is at it, or (where this one failed before) at another run of the job
 --          skipped   it is new, and another run of the job is at work: the next run does what this one would have
-create or replace function engine.claim_run(job text, scheduled_for timestamptz, worker text, lease_seconds float8)
+create or replace function engine.claim_run(
+    job text, scheduled_for timestamptz, worker text, lease_seconds float8, stack text default 'local'
+)
 returns table (outcome text, run bigint, attempt int, other bigint) language plpgsql as $$
 declare
     asked almagest.job_runs;
@@ -49,31 +58,32 @@ begin
     perform engine.end_dead_runs(job, asked.id);
     -- itself, where its lease is good
     select r.id into other from almagest.job_runs as r
-    where r.job = claim_run.job and r.state = 'running' and r.lease_expires_at > clock_timestamp();
+    where r.job = claim_run.job and r.state = 'running' and engine.lease_holds(r.lease_expires_at);
     if other is not null and asked.id is not null then
         outcome := 'running';
     elsif other is not null then
-        insert into almagest.job_runs as r (job, scheduled_for, state, started_at, finished_at, figures)
+        insert into almagest.job_runs as r (job, scheduled_for, stack, state, started_at, finished_at, figures)
         values (
-            claim_run.job, claim_run.scheduled_for, 'skipped', clock_timestamp(), clock_timestamp(),
+            claim_run.job, claim_run.scheduled_for, claim_run.stack, 'skipped', clock_timestamp(), clock_timestamp(),
             jsonb_build_object('other', other)
         )
         returning r.id, r.attempts into run, attempt;
         outcome := 'skipped';
     elsif asked.id is not null then
         update almagest.job_runs as r
-        set state = 'running', attempts = r.attempts + 1, worker = claim_run.worker, error = null, finished_at = null,
+        set state = 'running', attempts = r.attempts + 1, worker = claim_run.worker, stack = claim_run.stack,
+            error = null, finished_at = null,
             heartbeat_at = clock_timestamp(), lease_expires_at = clock_timestamp() + lease
         where r.id = asked.id
         returning r.attempts into attempt;
         outcome := 'claimed';
     else
         insert into almagest.job_runs as r (
-            job, scheduled_for, state, worker, started_at, heartbeat_at, lease_expires_at
+            job, scheduled_for, state, worker, stack, started_at, heartbeat_at, lease_expires_at
         )
         values (
-            claim_run.job, claim_run.scheduled_for, 'running', claim_run.worker, clock_timestamp(), clock_timestamp(),
-            clock_timestamp() + lease
+            claim_run.job, claim_run.scheduled_for, 'running', claim_run.worker, claim_run.stack, clock_timestamp(),
+            clock_timestamp(), clock_timestamp() + lease
         )
         returning r.id, r.attempts into run, attempt;
         outcome := 'claimed';
@@ -190,7 +200,7 @@ returns table (
 ) language sql stable as $$
     select
         r.id, r.job, r.scheduled_for, r.state,
-        r.state = 'running' and r.lease_expires_at > clock_timestamp(), r.attempts, r.started_at,
+        r.state = 'running' and engine.lease_holds(r.lease_expires_at), r.attempts, r.started_at,
         extract(epoch from r.finished_at - r.started_at)::float8, r.figures, r.error,
         coalesce(
             (
@@ -221,7 +231,7 @@ returns table (
 ) language sql stable as $$
     select
         r.id, r.job, r.scheduled_for, r.state,
-        r.state = 'running' and r.lease_expires_at > clock_timestamp(), r.attempts, r.started_at,
+        r.state = 'running' and engine.lease_holds(r.lease_expires_at), r.attempts, r.started_at,
         extract(epoch from r.finished_at - r.started_at)::float8, r.figures, r.error,
         (
             select max(o.scheduled_for) from almagest.job_runs as o
@@ -246,7 +256,7 @@ begin
     using (
         select o.id from almagest.job_runs as o
         where o.started_at < before
-            and (o.state <> 'running' or o.lease_expires_at <= clock_timestamp())
+            and (o.state <> 'running' or not engine.lease_holds(o.lease_expires_at))
             and o.id <> all(array(select l.id from engine.latest_runs() as l))
         limit batch
         for update of o skip locked

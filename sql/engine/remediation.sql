@@ -1,9 +1,25 @@
 -- What remediation does to the database: each function mends up to so many, does nothing where there is nothing, and
--- returns how many it mended.
+-- returns how many, or which, it mended.
+
+-- Whether what a run found and did speaks for this installation: it was done in the stack whose schedules run, as the
+-- latest run by schedule says (its time is in whole seconds, that of a run by hand is not). A machine besides has
+-- files, memory and a network of its own: what it finds is kept and shown, and says nothing of the functions.
+create or replace function engine.speaks(run bigint)
+returns boolean language sql stable as $$
+    select r.stack = coalesce((
+        select s.stack from almagest.job_runs as s
+        where s.scheduled_for = date_trunc('second', s.scheduled_for)
+        order by s.id desc
+        limit 1
+    ), r.stack)
+    from almagest.job_runs as r
+    where r.id = run
+$$;
 
 -- Takes the latest health run that found something and has not been tried, of the last day; null where there is none.
--- Where an earlier attempt of this run has taken one, that is it. again: also one that has been tried, as a person
--- wants it who asks by hand. What a later health run has found to be well, or remediation has tried since, is past.
+-- Where an earlier attempt of this run has taken one, that is it. again: also one that has been tried, or was made in
+-- the same stack besides, as a person wants it who asks by hand. What a later health run has found to be well, or
+-- remediation has tried since, is past.
 create or replace function engine.claim_unhealthy(run bigint, again boolean)
 returns bigint language plpgsql as $$
 declare
@@ -13,12 +29,19 @@ begin
         return claimed;
     end if;
     perform pg_advisory_xact_lock(hashtextextended('almagest.remediation', 0));
+    with recent as materialized (
+        select h.* from almagest.health_runs as h
+        join almagest.job_runs as made on made.id = h.run_id
+        join almagest.job_runs as mine on mine.id = run
+        where h.checked_at > now() - interval '24 hours'
+            and (engine.speaks(h.run_id) or (again and made.stack = mine.stack))
+    )
     update almagest.health_runs as h set remediated_by = run
     where h.run_id = (
-        select l.run_id from almagest.health_runs as l
-        where l.status <> 'ok' and (l.remediated_by is null or again) and l.checked_at > now() - interval '24 hours'
+        select l.run_id from recent as l
+        where l.status <> 'ok' and (l.remediated_by is null or again)
             and not exists (
-                select from almagest.health_runs as n
+                select from recent as n
                 where n.checked_at > l.checked_at and (n.status = 'ok' or (n.remediated_by is not null and not again))
             )
         order by l.checked_at desc
@@ -29,25 +52,26 @@ begin
 end
 $$;
 
--- When a check last passed; -infinity where it never has.
+-- When a check last passed here; -infinity where it never has.
 create or replace function engine.last_passed(check_name text)
 returns timestamptz language sql stable as $$
-    select coalesce(max(c.checked_at), '-infinity') from almagest.health_checks as c
-    where c.name = check_name and c.status = 'ok'
+    select coalesce((
+        select c.checked_at from almagest.health_checks as c
+        where c.name = check_name and c.status = 'ok' and engine.speaks(c.run_id)
+        order by c.checked_at desc
+        limit 1
+    ), '-infinity')
 $$;
 
--- In how many runs before this one it was tried in vain to mend a check, since it last passed. A run that got somewhere
--- and left the rest to the next one was not in vain.
-create or replace function engine.tries_in_vain(check_name text, run bigint)
+-- How often an action was tried in vain before this run, since its check last passed, when it had all of these kinds to
+-- mend: what comes to it anew has not been tried. One that got somewhere and left the rest was not in vain.
+create or replace function engine.tries_in_vain(check_name text, action text, kinds text[], run bigint)
 returns int language sql stable as $$
-    select count(*)::int
-    from (
-        select r.run_id from almagest.remediations as r
-        where r.check_name = tries_in_vain.check_name and r.run_id <> run
-            and r.started_at > engine.last_passed(tries_in_vain.check_name)
-        group by r.run_id
-        having bool_or(r.action <> 'none') and not bool_or(r.action <> 'none' and r.state = 'left')
-    ) as tried
+    select count(*)::int from almagest.remediations as r
+    where r.check_name = tries_in_vain.check_name and r.action = tries_in_vain.action and r.run_id <> run
+        and r.state in ('unchanged', 'failed') and engine.speaks(r.run_id)
+        and r.started_at > engine.last_passed(tries_in_vain.check_name)
+        and kinds <@ array(select b.key from jsonb_each(r.before) as b where b.value not in ('0', 'null'))
 $$;
 
 -- What was tried for a check since it last passed, the last twenty of it: [{what, when, outcome}].
@@ -60,7 +84,7 @@ returns jsonb language sql stable as $$
     from (
         select t.* from almagest.remediations as t
         where t.check_name = tried.check_name and t.action <> 'none'
-            and t.started_at > engine.last_passed(tried.check_name)
+            and t.started_at > engine.last_passed(tried.check_name) and engine.speaks(t.run_id)
         order by t.id desc
         limit 20
     ) as r
@@ -80,28 +104,32 @@ returns void language sql as $$
         started_at = excluded.started_at, finished_at = excluded.finished_at
 $$;
 
--- Has items indexed anew, at once: what they say stays found by its words meanwhile.
-create or replace function engine.index_anew(items uuid[])
-returns int language plpgsql as $$
-declare
-    marked int;
-begin
-    update almagest.items as i
-    set index_status = case
-            when exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version) then 'text_ready'
-            else 'pending'
-        end,
-        index_error = null, index_attempts = 0, index_after = now(), lease_owner = null, lease_expires_at = null
-    where i.id = any(items) and i.index_status in ('search_ready', 'text_ready');
-    get diagnostics marked = row_count;
-    return marked;
-end
+-- Has items indexed anew, at once, and returns which: what they say stays found by its words meanwhile.
+create or replace function engine.mark_for_index(items uuid[])
+returns uuid[] language sql as $$
+    with marked as (
+        update almagest.items as i
+        set index_status = case
+                when exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version) then 'text_ready'
+                else 'pending'
+            end,
+            index_error = null, index_attempts = 0, index_after = now(), lease_owner = null, lease_expires_at = null
+        where i.id = any(items) and i.index_status in ('search_ready', 'text_ready')
+        returning i.id
+    )
+    select coalesce(array_agg(m.id), '{}') from marked as m
 $$;
 
--- Has up to so many items indexed anew whose chunks lack a vector of the model in force, or that lack chunks.
-create or replace function engine.index_orphans(kind text, model text, most int)
-returns int language sql as $$
-    select engine.index_anew(array(
+-- How many of some items are not indexed yet.
+create or replace function engine.count_waiting(items uuid[])
+returns bigint language sql stable as $$
+    select count(*) from almagest.items as i where i.id = any(items) and i.index_status <> 'search_ready'
+$$;
+
+-- Has up to so many items indexed anew whose chunks lack a vector of the model in force, or that lack chunks; which.
+create or replace function engine.mark_orphans(kind text, model text, most int)
+returns uuid[] language sql as $$
+    select engine.mark_for_index(array(
         select distinct o.item_id
         from (
             select w.item_id from engine.chunks_without_vectors() as w where kind = 'chunks_without_vectors'
@@ -189,7 +217,7 @@ begin
             else 'pending'
         end,
         index_after = now(), lease_owner = null, lease_expires_at = null
-    where i.index_status = 'indexing' and coalesce(i.lease_expires_at, '-infinity') < now() - since;
+    where i.index_status = 'indexing' and i.id in (select o.item_id from engine.leases_over(since) as o);
     get diagnostics items = row_count;
     select count(*) into runs from engine.leases_over(since) as o where o.run_id is not null;
     perform engine.lock_job(over.job), engine.end_dead_runs(over.job, null)

@@ -1,4 +1,5 @@
--- What ends by itself: traces (almagest.retrievals and almagest.activations) by month, idempotency keys by age.
+-- What ends by itself: traces (almagest.retrievals and almagest.activations) by month, idempotency keys and
+-- entries of the Hub by age.
 --
 -- A month's rows lie in a partition of their own, which goes as a whole. engine.retention_plan says what is to be done,
 -- engine.retain does one step of it in a transaction of its own, engine.expire_* delete what no partition can end. A
@@ -276,6 +277,23 @@ begin
         for update of o skip locked
     ) as old
     where k.org_id = old.org_id and k.principal = old.principal and k.key = old.key;
+    get diagnostics expired = row_count;
+    return expired;
+end
+$$;
+
+-- Deletes up to so many entries of the Hub that were closed before a moment, with who has read them; what is open
+-- stays. Returns how many.
+create or replace function engine.expire_hub_entries(before timestamptz, batch int)
+returns int language plpgsql as $$
+declare
+    expired int;
+begin
+    delete from almagest.hub_feed as f
+    using (
+        select o.id from almagest.hub_feed as o where o.closed_at < before limit batch for update of o skip locked
+    ) as old
+    where f.id = old.id;
     get diagnostics expired = row_count;
     return expired;
 end

@@ -1,6 +1,7 @@
 -- The second privacy layer: what almagest_reader may read, whatever the engine asks it for. It is stated on its own,
 -- not through engine.visible, so that a fault in one layer is not a fault in both.
 
+revoke all on all tables in schema almagest from almagest_reader;
 grant select on
 almagest.items, almagest.item_versions, almagest.item_tags, almagest.chunks, almagest.pins, almagest.strength_signals,
 almagest.retrievals, almagest.projects, almagest.clients, almagest.deals, almagest.hub_feed, almagest.hub_marks

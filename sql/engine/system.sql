@@ -48,16 +48,26 @@ begin
 end
 $$;
 
--- What has been planted in it, by name of the set: versions, models and what is expected; see engine.note_planted.
+-- What has been planted in it, by name of the set: versions, models and what is expected; see engine.note_planted. Null
+-- where nothing or something of another shape stands there: it is then planted, and noted, anew.
 create or replace function engine.planted(set_name text)
 returns jsonb language sql stable as $$
-    select o.settings -> set_name from almagest.orgs as o where o.is_system
+    select p.noted
+    from almagest.orgs as o
+    cross join lateral (select o.settings -> set_name as noted) as p
+    where o.is_system
+        and jsonb_typeof(p.noted -> 'version') = 'number' and jsonb_typeof(p.noted -> 'model') = 'string'
+        and jsonb_typeof(p.noted -> 'planting') = 'string' and jsonb_typeof(p.noted -> 'similarities') = 'array'
+        and not jsonb_path_exists(p.noted, '$.similarities[*] ? (@.type() != "number")')
 $$;
 
 -- Notes what was planted.
 create or replace function engine.note_planted(set_name text, planted jsonb)
 returns void language sql as $$
-    update almagest.orgs as o set settings = o.settings || jsonb_build_object(set_name, planted) where o.is_system
+    update almagest.orgs as o
+    set settings = case jsonb_typeof(o.settings) when 'object' then o.settings else '{}' end
+        || jsonb_build_object(set_name, planted)
+    where o.is_system
 $$;
 
 -- Waits until nobody plants a set, and lets nobody plant it until the transaction ends; alone: nor look at it.

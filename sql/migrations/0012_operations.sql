@@ -9,6 +9,7 @@ create table almagest.job_runs (
     state text not null check (state in ('running', 'succeeded', 'failed', 'skipped')),
     attempts int not null default 1 check (attempts > 0),
     worker text,
+    stack text not null default 'local',
     lease_expires_at timestamptz,
     started_at timestamptz not null default now(),
     heartbeat_at timestamptz not null default now(),
@@ -19,6 +20,7 @@ create table almagest.job_runs (
 );
 comment on table almagest.job_runs is
 'Each run of a scheduled job, once however often its schedule is delivered; skipped: another run was at work.';
+comment on column almagest.job_runs.stack is 'Which stack it was done in: that of the schedules, or another machine''s.';
 create index job_runs_running on almagest.job_runs (job) where state = 'running';
 create index job_runs_age on almagest.job_runs (started_at);
 

@@ -1,18 +1,27 @@
 """What the health checks ask of the database, and what remediation does to it: every kind of orphan, made by hand."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import cast
 from uuid import UUID
 
 import psycopg
 import pytest
 
+from almagest import deadline
 from almagest.database.health import EXPECTED_TABLES, Health
+from almagest.database.migrate import migrate
 from almagest.database.remedy import Remedy
 from almagest.operations.health.orphaned_embeddings import KINDS
+from almagest.operations.remediation.action import Mending
+from almagest.operations.remediation.orphans import rebuild_indexes
+from almagest.runtime import Runtime
 from infra.local.postgres import Postgres
 from tests.database.concurrency import at_once
 from tests.database.support import MODEL, Org, Server, memory, one_hot, serve, write, write_one
+from tests.faults import REAPPLIED, Fault
 from tests.support import Database, clone
 
 
@@ -94,6 +103,46 @@ class TestTables:
     def test_an_open_door_is_named(self, own: Server, grant: str, door: tuple[str, str]) -> None:
         forge(own, grant)
         assert door in Health(own.owner).open_doors()
+
+    @pytest.mark.parametrize("fault", REAPPLIED.values(), ids=REAPPLIED.keys())
+    def test_rights_and_row_security_are_mended_by_applying_them_again(self, own: Server, fault: Fault) -> None:
+        rights = (
+            "select c.oid::regclass::text, c.relrowsecurity, c.relforcerowsecurity, a.grantee::regrole::text,"
+            " array_agg(a.privilege_type order by 1)::text from pg_class as c, aclexplode(c.relacl) as a"
+            " where c.relnamespace::regnamespace::text in ('almagest', 'dashboard') group by 1, 2, 3, 4 order by 1, 4"
+        )
+        before = own.rows(rights)
+        fault.put(cast(Runtime, None), own.database)
+        health = Health(own.owner)
+        assert health.table_faults() + health.open_doors() != []
+        migrate(own.database.url, reapply=True)
+        assert health.table_faults() + health.open_doors() == []
+        after = {row[:4] for row in own.rows(rights)}
+        assert {row[:4] for row in before} <= after
+        assert {row[3] for row in after} <= {"postgres", "almagest_reader"}
+
+    def test_nobody_else_reaches_a_schema_either(self, own: Server) -> None:
+        forge(
+            own,
+            "grant all on schema almagest, engine, api, dashboard to public, anon, authenticated, service_role",
+            "grant all on all tables in schema almagest to service_role, almagest_reader",
+            "grant all on all sequences in schema almagest to service_role, anon",
+        )
+        migrate(own.database.url, reapply=True)
+        assert own.rows(
+            "select n.nspname || ' ' || a.grantee::regrole || ' ' || a.privilege_type from pg_namespace as n,"
+            " aclexplode(n.nspacl) as a where n.nspname in ('almagest', 'engine', 'api', 'dashboard')"
+            " and a.grantee <> n.nspowner order by 1"
+        ) == [
+            "almagest almagest_reader USAGE",
+            "api service_role USAGE",
+            "engine almagest_reader CREATE",
+            "engine almagest_reader USAGE",
+        ]
+        assert own.rows(
+            "select distinct a.grantee::regrole || ' ' || a.privilege_type from pg_class as c,"
+            " aclexplode(c.relacl) as a where c.relnamespace = 'almagest'::regnamespace and a.grantee <> c.relowner"
+        ) == ["almagest_reader SELECT"]
 
 
 class TestAccess:
@@ -187,9 +236,87 @@ class TestIndexes:
             "update pg_index set indisvalid = false where indexrelid = 'almagest.items_type_ccnew'::regclass",
         )
         [fault] = Health(own.owner).index_faults()
-        assert fault == ("items_type_ccnew", "invalid", None)
+        assert fault == ("items_type_ccnew", "leftover", None)
+        assert orphans(own) == {"indexes_invalid": 1}
         Remedy(own.owner).mend_index(*fault)
         assert own.value("select to_regclass('almagest.items_type_ccnew') is null")
+
+    @pytest.mark.parametrize("name", ["mine", "items_type_ccmine", "mine_ccnew", "my_account_index"])
+    def test_an_invalid_one_that_is_not_ours_is_named_and_left(self, own: Server, name: str) -> None:
+        forge(
+            own,
+            f"create index {name} on almagest.items (org_id, title)",
+            f"update pg_index set indisvalid = false where indexrelid = 'almagest.{name}'::regclass",
+        )
+        assert Health(own.owner).index_faults() == [(name, "foreign", None)]
+        assert orphans(own) == {}
+        Remedy(own.owner).mend_index(name, "foreign", None)
+        assert Health(own.owner).index_faults() == [(name, "foreign", None)]
+
+    @pytest.mark.parametrize(("constraint", "fault"), [("items_pkey", "invalid"), ("retrievals_rest_pkey", "invalid")])
+    def test_those_of_constraints_and_partitions_are_ours(self, own: Server, constraint: str, fault: str) -> None:
+        forge(own, f"update pg_index set indisvalid = false where indexrelid = 'almagest.{constraint}'::regclass")
+        assert Health(own.owner).index_faults() == [(constraint, fault, None)]
+        Remedy(own.owner).mend_index(constraint, fault, None)
+        assert Health(own.owner).index_faults() == []
+
+    @pytest.mark.parametrize(
+        ("before", "name", "statement"),
+        [
+            ("select 1", "my_ccnew", "create index concurrently my_ccnew on almagest.items (title)"),
+            (
+                "drop index almagest.items_type",
+                "items_type",
+                "create index concurrently items_type on almagest.items (org_id, type)",
+            ),
+            ("select 1", "items_type_ccnew", "reindex index concurrently almagest.items_type"),
+            (
+                "drop index almagest.items_recent",
+                "items_recent",
+                "create index concurrently items_type_ccnew on almagest.items (title)",
+            ),
+        ],
+    )
+    def test_what_a_person_is_building_is_left_alone(self, own: Server, before: str, name: str, statement: str) -> None:
+        """While it waits for a writer, its index is invalid; who disturbs it then ends it by a deadlock."""
+        forge(own, before)
+        missing = [("items_recent", "missing")] if name == "items_recent" else []
+        with (
+            own.database.connect(autocommit=False) as writer,
+            own.database.connect() as person,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            writer.execute("update almagest.items set title = title where false")
+            building = pool.submit(person.execute, statement.encode())
+            try:
+                for _ in range(100):
+                    if own.value("select exists (select from pg_index where not indisvalid)"):
+                        break
+                    time.sleep(0.05)
+                else:
+                    pytest.fail("it does not wait")
+                assert [each[:2] for each in Health(own.owner).index_faults()] == missing
+                mending = Mending(cast(Runtime, None), own.owner)
+                with deadline.limit(3):
+                    assert rebuild_indexes(mending) == {"made": [], "failed": []}
+            finally:
+                writer.rollback()
+            building.result(30)
+        assert own.value(
+            "select bool_and(indisvalid) from pg_index where indexrelid = to_regclass('almagest.' || %s)"
+            " or indrelid = 'almagest.items'::regclass",
+            name,
+        )
+        assert [each[:2] for each in Health(own.owner).index_faults()] == missing
+
+    def test_one_that_cannot_be_made_is_not_in_the_way_of_others(self, own: Server) -> None:
+        forge(own, "drop index almagest.items_type", "drop index almagest.orgs_system")
+        forge(
+            own,
+            "insert into almagest.orgs (slug, name, is_system) values ('one', 'One', true), ('two', 'Two', true)",
+        )
+        mending = Mending(cast(Runtime, None), own.owner)
+        assert rebuild_indexes(mending) == {"made": ["items_type"], "failed": ["orgs_system"]}
 
     def test_one_that_is_made_otherwise_is_told_and_left(self, own: Server) -> None:
         forge(own, "drop index almagest.items_type", "create index items_type on almagest.items (type)")
@@ -212,11 +339,11 @@ class TestOrphans:
         server.rows("delete from almagest.embeddings")
         assert orphans(server) == {"chunks_without_vectors": 1}
         remedy = Remedy(server.owner)
-        assert remedy.index_orphans("items_without_chunks", MODEL, 10) == 0
-        assert remedy.index_orphans("chunks_without_vectors", MODEL, 10) == 1
+        assert len(remedy.mark_orphans("items_without_chunks", MODEL, 10)) == 0
+        assert len(remedy.mark_orphans("chunks_without_vectors", MODEL, 10)) == 1
         assert server.rows("select index_status, index_attempts from almagest.items") == [("text_ready", 0)]
         assert orphans(server) == {}
-        assert remedy.index_orphans("chunks_without_vectors", MODEL, 10) == 0
+        assert len(remedy.mark_orphans("chunks_without_vectors", MODEL, 10)) == 0
 
     def test_chunks_without_terms(self, server: Server, item: str) -> None:
         server.rows("delete from almagest.lexical")
@@ -276,7 +403,7 @@ class TestOrphans:
     def test_so_many_and_no_more(self, server: Server, org: Org, item: str) -> None:
         write(server, org.owner, *(memory(f"more {n}", one_hot(n)) for n in range(5)))
         server.rows("delete from almagest.embeddings")
-        assert Remedy(server.owner).index_orphans("chunks_without_vectors", MODEL, 4) == 4
+        assert len(Remedy(server.owner).mark_orphans("chunks_without_vectors", MODEL, 4)) == 4
         assert orphans(server) == {"chunks_without_vectors": 2}
 
     def test_what_an_edit_replaced_needs_no_vector(self, server: Server, org: Org, item: str) -> None:
@@ -288,7 +415,7 @@ class TestOrphans:
 
     def test_vectors_of_another_model_alone(self, server: Server, item: str) -> None:
         assert orphans(server, "new-model") == {"chunks_of_another_model": 1}
-        assert Remedy(server.owner).index_orphans("chunks_of_another_model", "new-model", 10) == 1
+        assert len(Remedy(server.owner).mark_orphans("chunks_of_another_model", "new-model", 10)) == 1
         assert orphans(server, "new-model") == {}
 
     def test_vectors_of_another_model_beside_the_right_one(self, server: Server, item: str) -> None:
@@ -340,7 +467,7 @@ class TestOrphans:
         server.rows("delete from almagest.chunks")
         server.rows("update almagest.items set index_status = %s", status)
         assert orphans(server) == {"items_without_chunks": 1}
-        assert Remedy(server.owner).index_orphans("items_without_chunks", MODEL, 10) == 1
+        assert len(Remedy(server.owner).mark_orphans("items_without_chunks", MODEL, 10)) == 1
         assert server.rows("select index_status from almagest.items") == ["pending"]
 
     def test_leases_of_items(self, server: Server, item: str) -> None:
@@ -474,7 +601,9 @@ class TestRuns:
         assert sorted(claimed, key=str) == sorted([latest, *[None] * 5], key=str)
 
     def test_tries_are_counted_since_the_check_passed(self, server: Server) -> None:
-        def tried(state: str, action: str = "index_waiting", run: int | None = None) -> int:
+        def tried(
+            state: str, action: str = "index_waiting", run: int | None = None, before: dict[str, int] | None = None
+        ) -> int:
             run = run or self.run(server, "remediation")
             remedy.record(
                 {
@@ -483,26 +612,35 @@ class TestRuns:
                     "action": action,
                     "attempt": 1,
                     "state": state,
+                    "before": before or {},
                     "started_at": datetime.now(UTC).isoformat(),
                 }
             )
             return run
 
+        def in_vain(action: str = "index_waiting", kinds: tuple[str, ...] = (), run: int = 0) -> int:
+            return remedy.tries_in_vain("staleness", action, kinds, run)
+
         remedy = Remedy(server.owner)
-        assert remedy.tries_in_vain("staleness", 0) == 0
-        first = tried("failed")
+        assert in_vain() == 0
+        first = tried("failed", before={"waiting": 3, "others": 0})
         tried("unchanged", "add_partitions", first)
-        tried("unchanged")
+        tried("unchanged", before={"waiting": 2, "others": 1})
         tried("left")  # got somewhere
+        tried("mended")
         tried("left", "none")  # was not tried
-        assert remedy.tries_in_vain("staleness", 0) == 2
-        assert remedy.tries_in_vain("staleness", first) == 1
-        assert remedy.tries_in_vain("canary_quality", 0) == 0
+        assert in_vain() == 2
+        assert in_vain("add_partitions") == 1
+        assert in_vain(run=first) == 1
+        assert in_vain(kinds=("waiting",)) == 2
+        assert in_vain(kinds=("waiting", "others")) == 1  # the others were not there at first
+        assert in_vain(kinds=("what is new",)) == 0
+        assert remedy.tries_in_vain("canary_quality", "index_waiting", (), 0) == 0
         assert [each["what"] for each in remedy.tried("staleness")] == [
-            "index_waiting", "add_partitions", "index_waiting", "index_waiting",
+            "index_waiting", "add_partitions", *["index_waiting"] * 3,
         ]  # fmt: skip
         self.check(server, self.run(server), "ok")
-        assert remedy.tries_in_vain("staleness", 0) == 0
+        assert in_vain() == 0
         assert remedy.tried("staleness") == []
 
 

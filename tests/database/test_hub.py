@@ -1,6 +1,7 @@
 """The Hub: one open entry a key and scope, told to those whom it is for, and marked by each for themselves."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -8,6 +9,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from almagest.database.retention import Retention
+from almagest.operations import retention
 from infra.local.postgres import Postgres
 from tests.database.support import Caller, Org, Refused, Server, attempt, serve
 from tests.database.world import Who, World, build
@@ -117,6 +120,28 @@ def test_closing_ends_an_entry_and_the_next_one_is_new(server: Server, org: Org)
         first: False,
         second: True,
     } | {entry: True for entry in listed(server, org.owner) if entry != second}
+
+
+def test_what_was_closed_90_days_ago_ends_with_its_marks(
+    server: Server, org: Org, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "BATCH", 2)
+    for days in (89, 91, 91, 400, 400, 400):
+        entry = tell(server, key=f"health.k{days}", org=org.id)
+        server.rows("insert into almagest.hub_marks (entry_id, user_id) values (%s, gen_random_uuid())", entry)
+        close(server, f"health.k{days}", org.id)
+        closed = "update almagest.hub_feed set closed_at = now() - make_interval(days => %s) where id = %s"
+        server.rows(closed, days, entry)
+    opened = tell(server, key="health.open", org=org.id)
+    server.rows("update almagest.hub_feed set opened_at = now() - interval '900 days' where id = %s", opened)
+    server.rows("update almagest.hub_feed set updated_at = opened_at where id = %s", opened)
+    assert retention.expire_hub_entries(Retention(server.owner), datetime.now(UTC)) == 5
+    assert server.rows(
+        "select f.key, count(m.*) from almagest.hub_feed as f left join almagest.hub_marks as m on m.entry_id = f.id"
+        " where f.org_id = %s group by f.key order by f.key",
+        org.id,
+    ) == [("health.k89", 1), ("health.open", 0)]
+    assert retention.expire_hub_entries(Retention(server.owner), datetime.now(UTC)) == 0
 
 
 def test_two_at_once_open_one_entry(server: Server, org: Org) -> None:

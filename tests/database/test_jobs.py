@@ -323,6 +323,17 @@ def test_a_dead_workers_run_that_nobody_asks_for_again_ends_with_the_next(server
     assert do(server, Counted(), AT).attempt == 2
 
 
+@pytest.mark.parametrize(("ahead", "outcome"), [("59 minutes", "skipped"), ("61 minutes", "claimed")])
+def test_a_lease_that_no_worker_takes_is_none(server: Server, ahead: str, outcome: str) -> None:
+    """A clock that was wrong must not keep all later runs away."""
+    server.rows(
+        "insert into almagest.job_runs (job, scheduled_for, state, worker, lease_expires_at)"
+        " values ('cleaning', '2020-01-01', 'running', 'forged', now() + %s::interval)",
+        ahead,
+    )
+    assert claim(server, "new")[0] == outcome
+
+
 def test_who_has_lost_the_lease_writes_nothing_more(server: Server) -> None:
     """R10: a worker that was frozen for longer than its lease, and comes back."""
     other = Counted()

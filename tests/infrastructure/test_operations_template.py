@@ -161,7 +161,7 @@ def test_what_has_to_be_watched_is() -> None:
         metric for namespace, metric in watched if namespace == "AWS/Scheduler"
     }
     assert {metric for namespace, metric in watched if namespace == "Almagest"} == {
-        "FailedChecks", "IndexBacklogSeconds", "IndexBacklog",
+        "FailedChecks", "OpenHubEntries", "IndexBacklogSeconds", "IndexBacklog",
     }  # fmt: skip
 
 
@@ -188,15 +188,19 @@ def test_thresholds() -> None:
 
 
 def test_what_does_not_come_any_more_is_an_alarm_too() -> None:
-    """Of the two that say so: no run of health for 13 hours, no sweep for half an hour."""
+    """Those that say so: no run of health or of remediation for 13 hours, no sweep for half an hour."""
     missing = {name for name, alarm in ALARMS.items() if alarm["TreatMissingData"] == "breaching"}
-    assert missing == {"HealthIsMissing", "SweepIsMissing"}
+    assert missing == {"HealthIsMissing", "RemediationIsMissing", "SweepIsMissing"}
     # What was found of these holds until the next run says otherwise; the others count what happens.
     holds = {name for name, alarm in ALARMS.items() if alarm["TreatMissingData"] == "ignore"}
     assert holds == {"HealthFails", "BacklogIsOld"}
     rest = {alarm["TreatMissingData"] for name, alarm in ALARMS.items() if name not in missing | holds}
     assert rest == {"notBreaching"}
-    for name, seconds in (("HealthIsMissing", 13 * 3600), ("SweepIsMissing", 1800)):
+    for name, seconds in (
+        ("HealthIsMissing", 13 * 3600),
+        ("RemediationIsMissing", 13 * 3600),
+        ("SweepIsMissing", 1800),
+    ):
         alarm = ALARMS[name]
         [stat] = _stats(alarm)
         assert stat["Stat"] == "SampleCount"

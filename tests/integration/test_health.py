@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from almagest import deadline
+from almagest.cli.health import _report
 from almagest.database.health import Health
 from almagest.database.session import connect
 from almagest.handlers import jobs
@@ -39,6 +40,7 @@ NAMES = [
     "staleness",
     "canary_quality",
 ]
+EVERY = dict(CHECKS)
 # Scheduler's times are whole seconds; each of a test's runs has its own.
 SLOT = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -397,6 +399,76 @@ def test_a_job_that_does_not_succeed_is_told(system: System, only: Callable[...,
         system.database.rows("update almagest.migrations set applied_at = applied_at + interval '3 days'")
 
 
+def test_the_last_of_each_check_is_what_the_dashboard_shows(system: System, only: Callable[..., None]) -> None:
+    """Remediation makes a check again: `--last` shows that one, and of the others the one before."""
+    only("orphaned_embeddings", "staleness")
+    faults.vectors_removed(system.runtime, system.database)
+    assert system.health()["orphaned_embeddings"] == "degraded"
+    system.run("remediation")
+    with connect(system.runtime.settings, autocommit=True) as connection:
+        report = _report(Health(connection), None)
+        assert report["status"] == "ok"
+        shown = system.database.rows("select check_name, status, run_id from dashboard.latest_health order by 1")
+        assert [
+            (each["name"], each["status"], each["run"])
+            for each in sorted(report["checks"], key=lambda each: each["name"])
+        ] == shown
+        assert len({run for _, _, run in shown}) == 2
+        assert _report(Health(connection), report["run"])["status"] == "degraded"
+
+
+class TestRemediationItself:
+    """Nobody else tells of it: health does."""
+
+    OVER = "update almagest.migrations set applied_at = applied_at - interval '3 days'"
+    BACK = "update almagest.migrations set applied_at = applied_at + interval '3 days'"
+
+    def test_where_it_has_not_succeeded_for_two_intervals_health_tells_so(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("table_access")
+        system.health()
+        assert system.entries() == []  # a new installation has had no time for it yet
+        system.database.rows(self.OVER)
+        try:
+            system.health()
+            assert system.entries() == [("health.remediation", "critical", 0)]
+            system.run("remediation")
+            system.health()
+            assert system.entries() == []
+            late = (
+                "update almagest.job_runs set finished_at = now() - make_interval(hours => %s)"
+                " where job = 'remediation'"
+            )
+            system.database.rows(late, 23)
+            system.health()
+            assert system.entries() == []
+            system.database.rows(late, 25)
+            system.health()
+            [entry] = system.database.rows("select to_jsonb(f) from almagest.hub_feed as f where closed_at is null")
+            assert entry["found"] == "Remediation has not succeeded for 25 hours."
+        finally:
+            system.database.rows(self.BACK)
+
+    def test_a_lease_that_no_worker_takes_keeps_it_away_no_longer(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("orphaned_embeddings")
+        system.database.rows(
+            "insert into almagest.job_runs (job, scheduled_for, state, worker, lease_expires_at)"
+            " values ('remediation', '2026-01-01', 'running', 'forged', '2099-01-01')"
+        )
+        system.database.rows(
+            "update almagest.items set index_status = 'indexing', lease_owner = 'forged',"
+            " lease_expires_at = '2099-01-01'"
+            " where id = (select id from almagest.items where index_status = 'search_ready' order by id limit 1)"
+        )
+        assert system.health() == {"orphaned_embeddings": "degraded"}
+        assert system.found("orphaned_embeddings")["figures"]["leases_over"] == 2
+        assert system.run("remediation")["mended"] == 1
+        assert system.health() == {"orphaned_embeddings": "ok"}
+
+
 class TestWhatStaysBroken:
     """One entry of the Hub, tried three times and no more, until it passes or a person asks."""
 
@@ -462,6 +534,177 @@ class TestWhatStaysBroken:
         assert figures["checks"]["embedding_function"]["actions"] == {"reload_model": "failed"}
         assert self.attempts(system)[-1][:2] == ("reload_model", 1)
         assert ("health.embedding_function", "critical", 1) in system.entries()
+
+    def test_what_is_new_is_mended_and_told_though_the_check_was_given_up(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("orphaned_embeddings")
+        for put in (
+            "drop index almagest.items_recent",
+            "create index items_recent on almagest.items (org_id, updated_at)",
+        ):
+            system.database.rows(put)
+        try:
+            for _ in range(4):
+                assert system.health() == {"orphaned_embeddings": "degraded"}
+                figures = system.run("remediation")
+            assert figures["checks"]["orphaned_embeddings"]["actions"] == {"none": "left"}
+            [before] = self.hub(system)
+            assert (before["severity"], before["tries"], before["figures"]["kinds"]) == (
+                "warning", 3, ["indexes_changed"],
+            )  # fmt: skip
+            system.database.rows(
+                "insert into almagest.hub_marks (entry_id, user_id, dismissed_at)"
+                " select id, gen_random_uuid(), now() from almagest.hub_feed"
+            )
+
+            # The same is told as it was, and stays dismissed.
+            system.health()
+            system.run("remediation")
+            assert self.hub(system) == [before]
+            assert system.database.rows("select count(*) from almagest.hub_marks") == [1]
+
+            faults.vectors_removed(system.runtime, system.database)
+            faults.index_dropped(system.runtime, system.database)
+            assert system.health() == {"orphaned_embeddings": "failed"}
+            figures = system.run("remediation")
+            assert figures["checks"]["orphaned_embeddings"] == {
+                "status": "degraded",
+                "measured": 1,
+                "actions": {"index_again": "mended", "rebuild_indexes": "mended"},
+            }
+            [entry] = self.hub(system)
+            assert entry["found"] == "1 indexes other than they were made."
+
+            # What nothing was left to try for is told when it becomes worse, and comes back to who dismissed it.
+            system.database.rows("drop index almagest.items_type")
+            system.database.rows("create index items_type on almagest.items (type)")
+            system.health()
+            assert system.run("remediation")["checks"]["orphaned_embeddings"]["actions"] == {"none": "left"}
+            [worse] = self.hub(system)
+            assert (worse["found"], worse["tries"]) == ("2 indexes other than they were made.", entry["tries"])
+        finally:
+            for name in ("items_recent", "items_type"):
+                [definition] = system.database.rows(
+                    "select replace(definition, '@extschema:vector@', 'extensions')"
+                    " from engine.expected_indexes() where name = %s",
+                    name,
+                )
+                system.database.rows(f"drop index almagest.{name}")
+                system.database.rows(definition)
+        assert system.health() == {"orphaned_embeddings": "ok"}
+        assert system.entries() == []
+
+    def test_what_waits_for_other_reasons_is_no_matter_of_orphans(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("orphaned_embeddings")
+        waiting = (
+            "update almagest.items set index_status = %s, index_attempts = 1, index_after = now() + interval '1 hour'"
+            " where id = (select id from almagest.items order by id limit 1)"
+        )
+        system.database.rows(waiting, "text_ready")
+        system.database.rows(
+            "insert into almagest.job_runs (job, scheduled_for, state, worker, lease_expires_at)"
+            " values ('sweep', now(), 'running', 'dead', now() - interval '1 hour')"
+        )
+        assert system.health() == {"orphaned_embeddings": "degraded"}
+        figures = system.run("remediation")
+        assert figures["checks"]["orphaned_embeddings"]["actions"] == {"release_leases": "mended"}
+        assert system.database.rows(
+            "select action, state from almagest.remediations where check_name = 'orphaned_embeddings'"
+        ) == [("release_leases", "mended")]
+        system.database.rows(waiting, "search_ready")
+
+    def test_what_was_begun_and_is_not_done_is_left_to_the_next_run(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("orphaned_embeddings")
+        faults.vectors_removed(system.runtime, system.database)
+        system.health()
+        monkeypatch.setattr("almagest.operations.remediation.orphans.index_pending", lambda *_: {"indexed": 0})
+        figures = system.run("remediation")
+        assert figures["checks"]["orphaned_embeddings"]["actions"] == {"index_again": "left"}
+        [done] = system.database.rows("select after -> 'done' from almagest.remediations where action = 'index_again'")
+        assert done["waiting"] == done["chunks_without_vectors"] > 0
+
+    def test_a_dismissed_entry_comes_back_where_it_is_of_another_kind(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("staleness")
+        late = ["job.retention"]
+        monkeypatch.setitem(
+            CHECKS,
+            "staleness",
+            Check("staleness", "", 30, lambda _: Found("degraded", "Late.", 1, 0, "late", {"late": list(late)})),
+        )
+        system.run("retention")
+        for _ in range(4):
+            system.health()
+            system.run("remediation")
+        assert system.entries() == [("health.staleness", "warning", 3)]
+        system.database.rows(
+            "insert into almagest.hub_marks (entry_id, user_id, dismissed_at)"
+            " select id, gen_random_uuid(), now() from almagest.hub_feed"
+        )
+        late.append("job.health")
+        system.health()
+        assert system.run("remediation")["checks"]["staleness"]["actions"] == {"none": "left"}
+        assert system.entries() == [("health.staleness", "warning", 3)]
+        assert self.hub(system)[0]["figures"]["kinds"] == ["job.health", "job.retention"]
+        assert system.database.rows("select count(*) from almagest.hub_marks") == [0]
+
+    def test_a_machine_besides_neither_closes_what_is_broken_here_nor_has_its_own_faults_mended_here(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("embedding_function")
+        here = system.runtime.settings
+
+        def on(stack: str) -> None:
+            monkeypatch.setattr(system.runtime, "settings", here.model_copy(update={"stack": stack}))
+
+        # Deployed, it is broken; on a laptop it is not.
+        on("deployed")
+        faults.embedder_gone(system.runtime, system.database)
+        system.health()
+        system.run("remediation")
+        assert system.entries() == [("health.embedding_function", "critical", 1)]
+        on("local")
+        faults.embedder_back(system.runtime)
+        assert system.run("health", by_hand=True)["status"] == "ok"
+        assert system.entries() == [("health.embedding_function", "critical", 1)]
+        on("deployed")
+        faults.embedder_gone(system.runtime, system.database)
+        system.health()
+        system.run("remediation")
+        assert system.entries() == [("health.embedding_function", "critical", 2)]  # the tries go on
+        assert self.attempts(system)[-1][:2] == ("reload_model", 2)
+
+        # By hand it is tried from the laptop, too, and what is well there does not close it.
+        on("local")
+        faults.embedder_back(system.runtime)
+        assert system.run("remediation", by_hand=True)["checks"]["embedding_function"]["status"] == "ok"
+        assert system.entries() == [("health.embedding_function", "critical", 2)]
+        on("deployed")
+        faults.embedder_back(system.runtime)
+        assert system.health() == {"embedding_function": "ok"}
+        assert system.entries() == []
+
+        # What is broken on the laptop is answered by nobody but the laptop, and told in no Hub.
+        on("local")
+        faults.embedder_gone(system.runtime, system.database)
+        assert system.run("health", by_hand=True)["status"] == "failed"
+        on("deployed")
+        faults.embedder_back(system.runtime)
+        assert system.run("remediation")["health_run"] is None
+        on("local")
+        faults.embedder_gone(system.runtime, system.database)
+        answered = system.run("remediation", by_hand=True)
+        assert answered["checks"]["embedding_function"]["actions"] == {"reload_model": "failed"}
+        assert system.entries() == []
+
+    def hub(self, system: System) -> list[dict[str, Any]]:
+        return system.database.rows("select to_jsonb(f) from almagest.hub_feed as f where closed_at is null")
 
     def test_without_an_embedder_nothing_is_marked_that_could_not_be_indexed(self, gone: System) -> None:
         system = gone
@@ -558,6 +801,29 @@ class TestOwnItems:
     @pytest.fixture(autouse=True)
     def few(self, only: Callable[..., None]) -> None:
         only("embedding_function", "semantic_accuracy", "crud_integrity")
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            "'[]'",
+            "'5'",
+            'settings || \'{"canaries": 5, "paraphrases": []}\'',
+            'settings || \'{"canaries": {"version": 1}, "paraphrases": {}}\'',
+            "jsonb_set(settings, '{canaries,similarities}', '[0.5]')",
+            "jsonb_set(settings, '{canaries,similarities,0}', '\"near\"')",
+            "jsonb_set(settings, '{canaries,planting}', 'null')",
+        ],
+    )
+    def test_notes_of_another_shape_are_none(self, system: System, settings: str) -> None:
+        """What is noted lies in the org's settings, which anybody with the database may have written."""
+        CHECKS.setdefault("canary_quality", EVERY["canary_quality"])
+        assert set(system.health().values()) == {"ok"}
+        system.database.rows(f"update almagest.orgs set settings = {settings} where is_system")
+        assert set(system.health().values()) == {"ok"}
+        assert system.database.rows(
+            "select settings #>> '{canaries,planting}' is not null and jsonb_array_length(settings #>"
+            " '{canaries,similarities}') = 3 from almagest.orgs where is_system"
+        ) == [True]
 
     def test_paraphrases_are_planted_again_when_some_are_missing_or_the_version_is_another(
         self, system: System, monkeypatch: pytest.MonkeyPatch

@@ -46,7 +46,7 @@ def test_it_checks_shows_and_keeps(team: Team, run: Run) -> None:
     assert (status, report["status"]) == (0, "ok")
     assert len(report["checks"]) == 7
     assert set(report["checks"][0]) == {
-        "name", "status", "measured", "threshold", "unit", "sentence", "figures", "duration_ms", "checked_at",
+        "name", "status", "measured", "threshold", "unit", "run", "sentence", "figures", "duration_ms", "checked_at",
     }  # fmt: skip
 
     faults.canary_deleted(team.runtime, team.database)

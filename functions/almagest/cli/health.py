@@ -62,12 +62,19 @@ def _check() -> int:
 
 
 def _report(health: "Health", run: int | None) -> dict[str, Any]:
-    run = run or health.last_run()
-    if run is None:
+    """What a run found, or what each check found last, in a run of health or of remediation."""
+    last = run or health.last_run()
+    if last is None:
         raise Problem(404, "never_checked", "The health checks have not been made yet: run `almagest health`.")
-    checked_at, status = health.run(run)
-    checks = [{**check, "checked_at": check["checked_at"].isoformat()} for check in health.checks(run)]
-    return {"run": run, "status": status, "checked_at": checked_at.isoformat(), "checks": checks}
+    found = health.checks(last) if run else health.latest_checks()
+    statuses = {check["status"] for check in found}
+    checks = [{"run": last, **check, "checked_at": check["checked_at"].isoformat()} for check in found]
+    return {
+        "run": last,
+        "status": next((status for status in ("failed", "degraded", "ok") if status in statuses), "failed"),
+        "checked_at": max((check["checked_at"] for check in found), default=health.run(last)[0]).isoformat(),
+        "checks": checks,
+    }
 
 
 def _print(report: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ class Health:
         )
 
     def index_faults(self) -> list[tuple[str, str, str | None]]:
-        """Indexes that are missing, invalid or other than expected: name, fault and definition."""
+        """Indexes that are not as they should be: name, fault (see `engine.index_faults`) and definition."""
         return self._rows("select name, fault, definition from engine.index_faults()")
 
     def backlog(self) -> tuple[int, float]:
@@ -175,6 +175,13 @@ class Health:
         )
         return run
 
+    def last_run_of(self, job: str) -> int | None:
+        """The latest run of a job that was not skipped: it may be what keeps the others away."""
+        run: int | None = self._value(
+            "select max(id) from almagest.job_runs where job = %s and state <> 'skipped'", job
+        )
+        return run
+
     def run(self, run: int) -> tuple[datetime, str]:
         """When a health run was made, and its worst status."""
         [found] = self._rows("select checked_at, status from almagest.health_runs where run_id = %s", run)
@@ -189,25 +196,31 @@ class Health:
                 (run,),
             ).fetchall()
 
-    def open_hub_entry(self, key: str, severity: str, told: dict[str, Any]) -> None:
-        """Tell the owners and admins of every org; one open entry a key."""
+    def latest_checks(self) -> list[dict[str, Any]]:
+        """What each check found last, and in which `run`, as `dashboard.latest_health` shows it."""
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(
+                "select c.name, c.status, c.measured, c.threshold, c.unit, c.sentence, c.figures, c.duration_ms,"
+                " c.checked_at, c.run_id as run from dashboard.latest_health as l"
+                " join almagest.health_checks as c on c.run_id = l.run_id and c.name = l.check_name"
+                " order by c.checked_at, c.name"
+            ).fetchall()
+
+    def open_hub_entry(self, key: str, severity: str, told: dict[str, Any], *, tried: bool = True) -> None:
+        """Tell the owners and admins of every org; one open entry a key, which counts what was tried."""
         self._rows(
-            "select engine.open_hub_entry(null, null, 'health', %s, %s, %s, %s, %s, %s, %s)",
-            *(key, severity, told["title"], told["found"], Jsonb(told["tried"]), told["to_do"], Jsonb(told["figures"])),
+            "select engine.open_hub_entry(null, null, 'health', %s, %s, %s, %s, %s, %s, %s, %s)",
+            *(key, severity, told["title"], told["found"], Jsonb(told["tried"]), told["to_do"]),
+            *(Jsonb(told["figures"]), tried),
         )
 
     def close_hub_entry(self, key: str) -> bool:
         """Close an entry; whether it was open."""
         return bool(self._value("select engine.close_hub_entry(null, null, %s)", key))
 
-    def is_open(self, key: str) -> bool:
-        """Whether an entry of the installation is open."""
-        return bool(
-            self._value(
-                "select exists (select from almagest.hub_feed where key = %s and org_id is null and closed_at is null)",
-                key,
-            )
-        )
+    def speaks(self, run: int) -> bool:
+        """Whether what a run finds speaks for this installation, or only for the machine that it is made on."""
+        return bool(self._value("select engine.speaks(%s)", run))
 
     def open_hub_entries(self) -> int:
         """How many entries of the Hub are open."""

@@ -63,9 +63,11 @@ class Jobs:
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
 
-    def claim(self, job: str, scheduled_for: datetime, worker: str, seconds: float) -> Claim:
-        """Ask for a run, to hold it for so many seconds."""
-        row = self._row("select * from engine.claim_run(%s, %s, %s, %s)", job, scheduled_for, worker, seconds)
+    def claim(self, job: str, scheduled_for: datetime, worker: str, seconds: float, stack: str = "local") -> Claim:
+        """Ask for a run, to hold it for so many seconds and to do it in a stack."""
+        row = self._row(
+            "select * from engine.claim_run(%s, %s, %s, %s, %s)", job, scheduled_for, worker, seconds, stack
+        )
         return Claim(*row)
 
     def beat(self, run: int, worker: str, seconds: float) -> bool:

@@ -33,9 +33,9 @@ class Remedy:
         claimed: int | None = self._value("select engine.claim_unhealthy(%s, %s)", run, again)
         return claimed
 
-    def tries_in_vain(self, check: str, run: int) -> int:
-        """In how many runs before this one a check was tried in vain, since it last passed."""
-        return int(self._value("select engine.tries_in_vain(%s, %s)", check, run))
+    def tries_in_vain(self, check: str, action: str, kinds: Sequence[str], run: int) -> int:
+        """How often an action that had all of these kinds to mend was tried in vain since its check passed."""
+        return int(self._value("select engine.tries_in_vain(%s, %s, %s, %s)", check, action, list(kinds), run))
 
     def tried(self, check: str) -> list[dict[str, Any]]:
         """What was tried for a check since it last passed: `what`, `when`, `outcome`, `before`, `after`."""
@@ -48,9 +48,14 @@ class Remedy:
             "select engine.record_remediation(jsonb_populate_record(null::almagest.remediations, %s))", Jsonb(done)
         )
 
-    def index_orphans(self, kind: str, model: str, most: int) -> int:
-        """Have items indexed anew whose chunks lack vectors of a model, or that lack chunks; how many."""
-        return int(self._value("select engine.index_orphans(%s, %s, %s)", kind, model, most))
+    def mark_orphans(self, kind: str, model: str, most: int) -> list[UUID]:
+        """Have items indexed anew whose chunks lack vectors of a model, or that lack chunks; which."""
+        marked: list[UUID] = self._value("select engine.mark_orphans(%s, %s, %s)", kind, model, most)
+        return marked
+
+    def count_waiting(self, items: Sequence[UUID]) -> int:
+        """How many of some items are not indexed yet."""
+        return int(self._value("select engine.count_waiting(%s)", list(items)))
 
     def mend_copies(self, most: int) -> int:
         """Copy scope and state of items to terms and vectors that differ from them; of how many items."""
@@ -85,7 +90,7 @@ class Remedy:
         return int(self._value("select engine.recount_drifted(%s)", most))
 
     def mend_index(self, name: str, fault: str, definition: str | None) -> None:
-        """Make an index that is missing, or one that is invalid anew, while others go on writing.
+        """Make an index that is missing, or one that is invalid anew, while others go on writing; see `index_faults`.
 
         Raises
         ------
@@ -95,11 +100,14 @@ class Remedy:
         index = sql.Identifier("almagest", name)
         if fault == "missing" and definition:
             self._make_index(name, definition)
-        elif fault == "invalid" and definition is None and "_cc" in name:
-            # What a `reindex concurrently` that broke off has left beside the index.
+        elif fault == "leftover":
             self._alone(sql.SQL("drop index concurrently if exists {}").format(index))
         elif fault == "invalid":
             self._alone(sql.SQL("reindex index concurrently {}").format(index))
+
+    def is_being_indexed(self, name: str, definition: str | None) -> bool:
+        """Whether another session builds an index of the same table: it must not be disturbed."""
+        return bool(self._value("select engine.is_being_indexed(engine.table_of_index(%s, %s))", name, definition))
 
     def _make_index(self, name: str, definition: str) -> None:
         made, _, rest = definition.partition(f" INDEX {name} ON ")

@@ -64,6 +64,10 @@ class Retention:
         """Delete up to `batch` expired idempotency keys; how many."""
         return int(self._value("select engine.expire_idempotency_keys(%s, %s)", at, batch))
 
+    def expire_hub_entries(self, before: datetime, batch: int) -> int:
+        """Delete up to `batch` entries of the Hub that were closed before a moment; how many."""
+        return int(self._value("select engine.expire_hub_entries(%s, %s)", before, batch))
+
     def settings(self) -> list[dict[str, Any]]:
         """The days of the installation (`org` null) and of each org that has its own."""
         rows = self._connection.execute(

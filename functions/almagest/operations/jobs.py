@@ -245,7 +245,7 @@ def run_job(runtime: Runtime, job: Job, scheduled_for: datetime, seconds: float)
     worker = new_worker()
     with connect(runtime.settings, autocommit=True) as connection:
         demand_schema(connection)
-        claim = Jobs(connection).claim(job.name, scheduled_for, worker, LEASE_SECONDS)
+        claim = Jobs(connection).claim(job.name, scheduled_for, worker, LEASE_SECONDS, runtime.settings.stack)
         if claim.outcome != "claimed":
             return Outcome(job.name, scheduled_for, claim.run, claim.attempt, claim.outcome, other=claim.other)
         run = Run(runtime, connection, claim.run, scheduled_for, worker)

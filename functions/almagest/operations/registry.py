@@ -37,7 +37,7 @@ JOBS = {
         Job("index_sweep", "Indexes what the requests left pending.", "rate(5 minutes)", 270, _sweep_index),
         Job(
             "retention",
-            "Makes partitions for the months to come, and ends traces, idempotency keys and runs that are over.",
+            "Makes partitions for the months to come, and ends traces, idempotency keys, runs and Hub entries in time.",
             "cron(30 3 * * ? *)",
             840,
             _retain,

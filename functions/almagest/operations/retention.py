@@ -1,4 +1,4 @@
-"""Ending what is kept for a time only: traces, idempotency keys and old runs, by the daily job or by hand."""
+"""Ending what is kept for a time only: traces, idempotency keys, old runs, Hub entries; by the daily job or by hand."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from almagest.operations.jobs import Run
 
 BATCH = 5_000
-# For how long it is kept what scheduled work did and found.
+# For how long it is kept what scheduled work did and found, and what the Hub told once it is closed.
 RUN_DAYS = 90
 # A step whose lock is not free is tried again; searches are short, so one of these times nearly always comes through.
 TRIES = 20
@@ -24,18 +24,31 @@ Report = Callable[[str], None]
 
 
 def end_what_is_over(run: "Run") -> dict[str, Any]:
-    """Do the daily job: first what `retain` does, then an end to runs that are older than 90 days."""
+    """Do the daily job: what `retain` does, then an end to runs and closed Hub entries that are older than 90 days."""
 
     def left() -> float:
         return deadline.remaining(float("inf"))
 
     figures: dict[str, Any] = dict(run.step("retain", lambda _: dict(retain(Retention(run.connection), left()))))
-    return figures | run.step("runs", lambda _: {"runs": expire_runs(Jobs(run.connection), datetime.now(UTC))})
+
+    def end_old(_: object) -> dict[str, Any]:
+        now = datetime.now(UTC)
+        return {
+            "runs": expire_runs(Jobs(run.connection), now),
+            "hub_entries": expire_hub_entries(Retention(run.connection), now),
+        }
+
+    return figures | run.step("runs", end_old)
 
 
 def expire_runs(jobs: Jobs, at: datetime) -> int:
     """Delete the runs of scheduled work that are too old at a moment, but the latest of each job; how many."""
     return _in_batches(partial(jobs.expire, at - timedelta(days=RUN_DAYS)))
+
+
+def expire_hub_entries(retention: Retention, at: datetime) -> int:
+    """Delete the Hub's entries that were closed too long before a moment, with their marks; how many."""
+    return _in_batches(partial(retention.expire_hub_entries, at - timedelta(days=RUN_DAYS)))
 
 
 def retain(

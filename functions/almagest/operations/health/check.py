@@ -114,6 +114,11 @@ class Result:
         return {"name": self.name, **self.found.__dict__, "duration_ms": self.duration_ms}
 
 
+def hub_key(check: str) -> str:
+    """The key of a check's entry in the Hub."""
+    return f"health.{check}"
+
+
 def perform(check: Check, runtime: Runtime) -> Result:
     """Make one check in a thread and over a connection of its own.
 

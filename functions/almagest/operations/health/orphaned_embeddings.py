@@ -64,8 +64,9 @@ def look(probe: Probe) -> Found:
     sentence = "; ".join(parts) or "nothing is orphaned"
     figures: dict[str, object] = dict(counts)
     figures |= {"vectors_that_differ": wrong, "vectors_compared": compared.chunks if compared else 0}
-    if any(counts[kind] for kind in ("indexes_missing", "indexes_invalid", "indexes_changed")):
-        figures["indexes"] = [{"index": name, "fault": fault} for name, fault, _ in probe.health.index_faults()]
+    # One that is invalid and not ours is named here, and is no fault of the system.
+    if faults := probe.health.index_faults():
+        figures["indexes"] = [{"index": name, "fault": fault} for name, fault, _ in faults]
     return Found(
         "degraded" if wrong and _status(counts) == "ok" else _status(counts),
         f"{sentence[0].upper()}{sentence[1:]}.",

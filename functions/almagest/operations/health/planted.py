@@ -52,7 +52,9 @@ class PlantedSet:
             When it cannot be told which model is in force.
         """
         noted = self._probe.health.planted(self._name)
-        return noted if noted and (noted["version"], noted["model"]) == self._key else None
+        if not noted or len(noted["similarities"]) != len(self._pairs):
+            return None
+        return noted if (noted["version"], noted["model"]) == self._key else None
 
     def items(self) -> list[UUID | None]:
         """The item of each pair, None where it is not there, or not found by meaning."""

@@ -4,8 +4,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from almagest.database.health import Health
-from almagest.operations.health.check import Check, Result, perform
+from almagest.operations.health.check import Check, Result, hub_key, perform
 from almagest.operations.health.registry import CHECKS
+from almagest.operations.health.watch import watch_remediation
 
 if TYPE_CHECKING:
     from almagest.operations.jobs import Run
@@ -27,9 +28,11 @@ def check_health(run: "Run") -> dict[str, Any]:
     """
     health = Health(run.connection)
     checks = {name: _check(run, check) for name, check in CHECKS.items()}
+    status = health.store_run(run.id)  # before anything that may fail: remediation claims it
+    run.step("remediation", lambda _: watch_remediation(run))
     statuses = [each["status"] for each in checks.values()]
     return {
-        "status": health.store_run(run.id),  # first of all: remediation claims it
+        "status": status,
         "failed": statuses.count("failed"),
         "degraded": statuses.count("degraded"),
         "checks": checks,
@@ -56,14 +59,9 @@ def _check(run: "Run", check: Check) -> dict[str, Any]:
 
 
 def record(run: "Run", result: Result) -> dict[str, Any]:
-    """Store a result with a run, and return its figures."""
+    """Store a result with a run, and return its figures; one that passes closes its entry, if it speaks for it."""
     health = Health(run.connection)
     health.store_check(run.id, result.row())
-    if result.found.status == "ok":
+    if result.found.status == "ok" and health.speaks(run.id):
         health.close_hub_entry(hub_key(result.name))
     return {"status": result.found.status, "measured": result.found.measured, "milliseconds": result.duration_ms}
-
-
-def hub_key(check: str) -> str:
-    """The key of a check's entry in the Hub."""
-    return f"health.{check}"

@@ -11,6 +11,8 @@ from almagest.operations.health.check import Probe
 
 Figures = dict[str, Any]
 
+WAITING = "waiting"
+
 
 @dataclass(frozen=True)
 class Mending(Probe):
@@ -48,7 +50,8 @@ class Action:
         What it is about, in figures, before and after: one that is not zero says that there is something to do. None
         where the check alone can tell; it is then made again after this action.
     act
-        Does it, as far as its time and its bounds go; what it did, in figures.
+        Does it, as far as its time and its bounds go; what it did, in figures. `WAITING` among them is how much of what
+        it began others have to end.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """Which actions answer which check, and what a person can do where they do not help. The one place that says so."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from almagest.operations.remediation import orphans, others
 from almagest.operations.remediation.action import Action
@@ -18,11 +19,23 @@ class Answer:
         In the order in which they are done. Where none of them has something to do, the check is only made again.
     to_do
         What a person can do.
+    causes
+        What a person can do where the fault is of a kind that says it; by what `kinds_found` names, or begins with.
     """
 
     title: str
     actions: tuple[Action, ...]
     to_do: str
+    causes: dict[str, str] = field(default_factory=dict)
+
+    def advice(self, kinds: Sequence[str]) -> str:
+        """What a person can do about faults of some kinds; in general, where none of them says it."""
+        told = [advice for kind, advice in self.causes.items() if any(each.startswith(kind) for each in kinds)]
+        return " ".join(dict.fromkeys(told)) or self.to_do
+
+
+_REAPPLY = "Run `almagest migrate --reapply`, which closes and forces what has to be."
+_DEPLOY = "Deploy the functions again, since the model comes with them; look at ALMAGEST_MODEL and ALMAGEST_MODEL_DIR."
 
 
 # In the order in which checks are mended: what others need comes first.
@@ -32,12 +45,23 @@ ANSWERS: dict[str, Answer] = {
         (),
         "Restore a table that is missing from a backup; run `almagest migrate --reapply` where rights or row level"
         " security have changed; look at the project's status where the request path does not answer.",
+        {
+            "missing": "Restore the table that is missing from a backup.",
+            "un": _REAPPLY,
+            "policy_": _REAPPLY,
+            "open": "Find out who opened it (log of statements), then run `almagest migrate --reapply`: it closes it.",
+            "request_path: misconfigured": "Give the functions a secret key that is valid, and expose the schema `api`"
+            " in the project's API settings: the API refuses the one or the other.",
+            "request_path: schema_mismatch": "Run `almagest migrate`, then deploy the functions of the same version.",
+            "request_path: database": "Look at the project's status and at its connections: the API does not answer.",
+        },
     ),
     "embedding_function": Answer(
         "Texts are not embedded as they should be",
         (others.RELOAD_MODEL,),
         "Deploy the functions again, since the model comes with them, and look at ALMAGEST_MODEL and"
         " ALMAGEST_MODEL_DIR; where vectors are only slow, give the functions more memory.",
+        {"reason: model_": _DEPLOY},
     ),
     "semantic_accuracy": Answer(
         "Questions in other words are answered badly",
@@ -57,12 +81,24 @@ ANSWERS: dict[str, Answer] = {
         "See which kinds are left (`almagest health --last --json`). An index that takes longer than a run is made by"
         " hand with `create index concurrently`; vectors of another model are made anew run by run, or at once by"
         " `almagest jobs run remediation`.",
+        {
+            "indexes_changed": "Ask who made an index of the same name otherwise, and why; drop it, and remediation"
+            " makes the one that has to be.",
+            "indexes_": "An index that takes longer than a run is made by hand with `create index concurrently`; drop"
+            " one that is invalid before.",
+        },
     ),
     "staleness": Answer(
         "Scheduled work is behind",
         (others.INDEX_WAITING, others.ADD_PARTITIONS),
         "See what failed with `almagest jobs history`, and whether the schedules are enabled; `almagest jobs run NAME`"
         " does a job now.",
+        {
+            "job.": "See what failed with `almagest jobs history`, and whether the schedules are enabled; `almagest"
+            " jobs run NAME` does a job now.",
+            "index": "See `dashboard.index_backlog`: many that wait are a large import, and items that fail have an"
+            " `index_error`; `almagest jobs run index_sweep` indexes now.",
+        },
     ),
     "canary_quality": Answer(
         "Known memories do not come back as they were stored",

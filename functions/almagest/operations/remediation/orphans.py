@@ -1,10 +1,14 @@
 """Actions for orphaned_embeddings: what belongs together is put together again, and what belongs to nothing goes."""
 
+from uuid import UUID
+
+import psycopg
+
 from almagest.database.queue import Queue
 from almagest.operations.health.orphaned_embeddings import SAMPLE
 from almagest.operations.health.sampled_vectors import compare
 from almagest.operations.index_pending import index_pending
-from almagest.operations.remediation.action import Action, Figures, Mending, in_batches, of_orphans
+from almagest.operations.remediation.action import WAITING, Action, Figures, Mending, in_batches, of_orphans
 
 # Rows of one transaction, and of one run: what is left is the next run's, so that none holds locks or runs for long.
 BATCH = 1_000
@@ -32,20 +36,29 @@ def delete_orphans(mending: Mending) -> Figures:
 
 
 def release_leases(mending: Mending) -> Figures:
-    """A lease ends by itself, but who held it is dead: the next worker need not wait."""
-    return {"released": mending.remedy.release_leases()}
+    """A lease ends by itself, but who held it is dead: what it held is indexed now, or by the next sweep."""
+    released = mending.remedy.release_leases()
+    return {"released": released, **index_pending(mending.runtime, Queue(mending.connection), mending.seconds)}
 
 
 def index_again(mending: Mending) -> Figures:
     """Mark what lacks vectors or chunks, and index it as everything is indexed."""
     model = mending.runtime.embedder.model  # without an embedder nothing is marked that could not be indexed
 
+    items: list[UUID] = []
+
     def mark(kind: str) -> int:
+        def some(most: int) -> int:
+            found = mending.remedy.mark_orphans(kind, model, most)
+            items.extend(found)
+            return len(found)
+
         # All in one: to look for the next thousand among a million costs as much again.
-        return in_batches(mending, lambda most: mending.remedy.index_orphans(kind, model, most), MOST_ITEMS, MOST_ITEMS)
+        return in_batches(mending, some, MOST_ITEMS, MOST_ITEMS)
 
     marked = {kind: mark(kind) for kind in WITHOUT_VECTORS}
-    return {**marked, **index_pending(mending.runtime, Queue(mending.connection), mending.seconds)}
+    done = index_pending(mending.runtime, Queue(mending.connection), mending.seconds)
+    return {**marked, **done, WAITING: mending.remedy.count_waiting(items)}
 
 
 def copy_anew(mending: Mending) -> Figures:
@@ -61,13 +74,16 @@ def _differing(mending: Mending) -> Figures:
 def embed_anew(mending: Mending) -> Figures:
     """Draw samples, and index what is wrong in them, until one is right; many wrong ones take several runs."""
     done: dict[str, int] = {"compared": 0, "marked": 0}
+    items: list[UUID] = []
     while done["compared"] < MOST_ITEMS and mending.seconds > 0:
         compared = compare(mending, COMPARED)
         if not compared or not compared.items:
             break
         done["compared"] += compared.chunks
         done["marked"] += mending.remedy.index_items(compared.items)
-    return {**done, **index_pending(mending.runtime, Queue(mending.connection), mending.seconds)}
+        items.extend(compared.items)
+    done |= index_pending(mending.runtime, Queue(mending.connection), mending.seconds)
+    return {**done, WAITING: mending.remedy.count_waiting(items)}
 
 
 def delete_other_models(mending: Mending) -> Figures:
@@ -86,16 +102,33 @@ def refresh_statistics(mending: Mending) -> Figures:
 
 
 def rebuild_indexes(mending: Mending) -> Figures:
-    """Make what is missing or invalid, beside writes; one that others changed on purpose is a person's to judge."""
-    faults = [each for each in mending.health.index_faults() if each[1] != "changed"]
-    for name, fault, definition in faults:
-        mending.remedy.mend_index(name, fault, definition)
-    return {"made": [name for name, _, _ in faults]}
+    """Make what is missing or invalid, beside writes, one after the other; one that fails is not in the others' way.
+
+    One that others changed on purpose is a person's to judge. A table of which somebody builds an index is left alone.
+    """
+    made: list[str] = []
+    failed: list[str] = []
+    for fault in _index_faults(mending):
+        # Each takes minutes in a large database: what was true before the one before may have changed.
+        if fault not in _index_faults(mending) or mending.remedy.is_being_indexed(fault[0], fault[2]):
+            continue
+        try:
+            mending.remedy.mend_index(*fault)
+            made.append(fault[0])
+        except psycopg.Error:
+            if mending.connection.closed or mending.seconds <= 0:
+                raise
+            failed.append(fault[0])
+    return {"made": made, "failed": failed}
 
 
-def _waiting_too(mending: Mending) -> Figures:
-    """What was marked and is not indexed yet is not mended yet."""
-    return {**mending.left_to_mend(WITHOUT_VECTORS), "waiting": mending.health.backlog()[0]}
+def _index_faults(mending: Mending) -> list[tuple[str, str, str | None]]:
+    return [each for each in mending.health.index_faults() if each[1] in ("missing", "invalid", "leftover")]
+
+
+def _indexes_to_mend(mending: Mending) -> Figures:
+    """Each by its name, so that one that breaks anew is known from one that could not be mended."""
+    return dict.fromkeys((name for name, _, _ in _index_faults(mending)), 1)
 
 
 # In this order: what goes is gone before it is counted what lacks something.
@@ -108,14 +141,9 @@ ACTIONS: tuple[Action, ...] = (
         delete_orphans,
     ),
     of_orphans("release_leases", "Released what dead workers held", ("leases_over",), release_leases),
-    of_orphans(
-        "rebuild_indexes",
-        "Made missing and invalid indexes anew",
-        ("indexes_missing", "indexes_invalid"),
-        rebuild_indexes,
-    ),
+    Action("rebuild_indexes", "Made missing and invalid indexes anew", _indexes_to_mend, rebuild_indexes),
     of_orphans("copy_anew", "Copied anew who may see an item, and its state", ("copies_that_differ",), copy_anew),
-    Action("index_again", "Indexed items again that lacked vectors or chunks", _waiting_too, index_again),
+    of_orphans("index_again", "Indexed items again that lacked vectors or chunks", WITHOUT_VECTORS, index_again),
     Action("embed_anew", "Embedded again what samples showed to be wrong", _differing, embed_anew),
     of_orphans("delete_other_models", "Deleted vectors of other models", ("superfluous_vectors",), delete_other_models),
     of_orphans("refresh_statistics", "Counted large orgs again", ("drifted_statistics",), refresh_statistics),

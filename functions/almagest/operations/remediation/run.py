@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from almagest import deadline
-from almagest.operations.health.check import perform
+from almagest.operations.health.check import hub_key, perform
 from almagest.operations.health.registry import CHECKS
-from almagest.operations.health.run import hub_key, record
-from almagest.operations.remediation.action import Action, Figures, Mending
+from almagest.operations.health.run import record
+from almagest.operations.remediation.action import WAITING, Action, Figures, Mending
 from almagest.operations.remediation.answers import ANSWERS, Answer
+from almagest.operations.remediation.kinds import kinds_found
 
 if TYPE_CHECKING:
     from almagest.operations.jobs import Run
 
 logger = logging.getLogger(__name__)
 
-# After so many tries in vain the actions are left alone until the check has passed, or a person asks for them.
+# After so many tries in vain an action is left alone until its check has passed, it has something of another kind to
+# do, or a person asks for it.
 TRIES = 3
 # The most that one action takes, and what is kept back for the checks that follow.
 ACTION_SECONDS = 300.0
 RESERVE_SECONDS = 60.0
 
 GIVEN_UP = (
-    " It was tried three times in vain and is not tried again until the check has passed; once you have done something"
-    " about it, `almagest jobs run remediation` tries it now."
+    " What was tried three times in vain is not tried again until the check has passed or finds something new; once you"
+    " have done something about it, `almagest jobs run remediation` tries it now."
 )
 
 
@@ -73,62 +75,63 @@ class _Case:
         self._health_run = health_run
         self._check = check
         self._answer: Answer = ANSWERS[check]
-        self._tries = mending.remedy.tries_in_vain(check, run.id)
 
     def answer(self) -> Figures:
-        """Try the actions, make the check again, and tell people where it still does not pass."""
-        given_up = self._tries >= TRIES and not is_by_hand(self._run)
-        if given_up:
-            self._run.step(f"{self._check}.none", lambda _: self._leave())
-        states, checked = ({"none": "left"}, None) if given_up else self._try_all()
+        """Try the actions that are left, make the check again, and tell people where it still does not pass."""
+        done = self._try_all()
+        states = {name: each["state"] for name, each in done.items() if each["state"]}
+        given_up = any(each["given_up"] for each in done.values())
+        checked: Figures | None = next((each["checked"] for each in reversed(done.values()) if each["checked"]), None)
+        if not states:
+            tries = max(each["tries"] for each in done.values())
+            states = {"none": self._run.step(f"{self._check}.none", lambda _: self._leave(tries))["state"]}
         if checked is None:
             checked = self._run.step(f"{self._check}.check", lambda _: self._check_again())
         if checked["status"] != "ok":
-            self._run.step(f"{self._check}.hub", lambda _: self._tell(tried=not given_up))
+            tried = "none" not in states
+            self._run.step(f"{self._check}.hub", lambda _: self._tell(tried=tried, given_up=given_up))
         return {"status": checked["status"], "measured": checked["measured"], "actions": states}
 
-    def _try_all(self) -> tuple[dict[str, str], Figures | None]:
-        """How each action ended that had something to do, and what the check found after those that it measures."""
-        states: dict[str, str] = {}
-        checked = None
+    def _try_all(self) -> dict[str, Figures]:
+        """What became of each action; where none has something to do, and none is given up, of another look."""
+        done: dict[str, Figures] = {}
         for action in self._answer.actions:
-            done = self._step(action)
-            if done["state"]:
-                states[action.name] = done["state"]
-            checked = done.get("checked") or checked
-            if checked and checked["status"] == "ok":
-                break
-        if not states:
-            done = self._step(_LOOK_AGAIN)
-            states, checked = {_LOOK_AGAIN.name: done["state"]}, done["checked"]
-        return states, checked
+            done[action.name] = each = self._step(action)
+            if each["checked"] and each["checked"]["status"] == "ok":
+                return done
+        if not any(each["state"] or each["given_up"] for each in done.values()):
+            done[_LOOK_AGAIN.name] = self._step(_LOOK_AGAIN)
+        return done
 
     def _step(self, action: Action) -> Figures:
         return self._run.step(f"{self._check}.{action.name}", lambda _: self._do(action))
 
     def _do(self, action: Action) -> Figures:
-        """Do an action, and keep how it ended; `state` is None where there was nothing to do."""
+        """Do an action, unless there is nothing to do for it or it has been given up, and keep how it ended.
+
+        Returns
+        -------
+        dict
+            `state`, None where it was not done; `tries`, in vain before; `given_up`, whether it is not tried again;
+            `checked`, what the check found after it, for one that only the check can measure.
+        """
         started = datetime.now(UTC)
-        if action.measure is None:
-            before: Figures = {}
-            after, error = self._limited(lambda: {"done": action.act(self._mending)})
-            checked = self._check_again()
-            after |= checked
-            state = "failed" if error else "mended" if checked["status"] == "ok" else "unchanged"
-            self._record(action.name, state, before, after, error, started)
-            return {"state": state, "checked": checked}
         measure = action.measure
-        before, error = self._limited(lambda: measure(self._mending))
-        if not error and not _something(before):
-            return {"state": None}
-        after = {}
+        before, error = self._limited(lambda: measure(self._mending)) if measure else ({}, None)
+        if measure and not error and not _something(before):
+            return {"state": None, "tries": 0, "given_up": False, "checked": None}
+        kinds = [name for name, value in before.items() if value]
+        tries = self._mending.remedy.tries_in_vain(self._check, action.name, kinds, self._run.id)
+        if tries >= TRIES and not is_by_hand(self._run):
+            return {"state": None, "tries": tries, "given_up": True, "checked": None}
+        after: Figures = {}
         if not error:
-            after, error = self._limited(
-                lambda: {"done": action.act(self._mending), **measure(self._mending)}
-            )  # in this order
-        state = _state(before, after, error)
-        self._record(action.name, state, before, after, error, started)
-        return {"state": state}
+            after, error = self._limited(lambda: _acted(action, self._mending))
+        checked = None if measure else self._check_again()
+        state = _state_of_check(checked, error) if checked else _state(before, after, error)
+        self._record(action.name, tries, state, before, after | (checked or {}), error, started)
+        in_vain = state in ("failed", "unchanged")
+        return {"state": state, "tries": tries, "given_up": in_vain and tries + 1 >= TRIES, "checked": checked}
 
     def _limited(self, work: Callable[[], Figures]) -> tuple[Figures, str | None]:
         """Figures of some work that is ended when its time is over, and of what kind the error was that ended it.
@@ -156,12 +159,12 @@ class _Case:
         self._mending.health.limit(seconds)
         self._mending.remedy.limit(seconds)
 
-    def _leave(self) -> Figures:
-        self._record("none", "left", {"tries": self._tries}, {}, None, datetime.now(UTC))
+    def _leave(self, tries: int) -> Figures:
+        self._record("none", tries, "left", {"tries": tries}, {}, None, datetime.now(UTC))
         return {"state": "left"}
 
     def _record(
-        self, action: str, state: str, before: Figures, after: Figures, error: str | None, started: datetime
+        self, action: str, tries: int, state: str, before: Figures, after: Figures, error: str | None, started: datetime
     ) -> None:
         self._mending.remedy.record(
             {
@@ -169,7 +172,7 @@ class _Case:
                 "health_run_id": self._health_run,
                 "check_name": self._check,
                 "action": action,
-                "attempt": self._tries + 1,
+                "attempt": tries + 1,
                 "state": state,
                 "before": before,
                 "after": after,
@@ -181,28 +184,32 @@ class _Case:
     def _check_again(self) -> Figures:
         return record(self._run, perform(CHECKS[self._check], self._run.runtime))
 
-    def _tell(self, *, tried: bool) -> Figures:
-        """Open the check's entry in the Hub, or bring it up to date."""
+    def _tell(self, *, tried: bool, given_up: bool) -> Figures:
+        """Open the check's entry in the Hub, or bring it up to date; a run that tried nothing is no try.
+
+        What was found on a machine besides is shown there, and told to nobody else.
+        """
         health = self._mending.health
-        key = hub_key(self._check)
-        if not tried and health.is_open(key):
+        if not health.speaks(self._run.id):
             return {"told": False}
         [found] = [check for check in health.checks(self._run.id) if check["name"] == self._check]
-        given_up = self._tries + 1 >= TRIES
+        kinds = kinds_found(found["figures"])
         health.open_hub_entry(
-            key,
+            hub_key(self._check),
             "critical" if found["status"] == "failed" else "warning",
             {
                 "title": self._answer.title,
                 "found": found["sentence"],
                 "tried": [self._told(each) for each in self._mending.remedy.tried(self._check)],
-                "to_do": self._answer.to_do + (GIVEN_UP if given_up else ""),
+                "to_do": self._answer.advice(kinds) + (GIVEN_UP if given_up else ""),
                 "figures": {
                     "check": self._check,
                     "run": self._run.id,
+                    "kinds": kinds,
                     **{name: found[name] for name in ("status", "measured", "threshold", "unit")},
                 },
             },
+            tried=tried,
         )
         return {"told": True}
 
@@ -211,14 +218,29 @@ class _Case:
         return {**tried, "what": sentences.get(tried["what"], tried["what"])}
 
 
+def _acted(action: Action, mending: Mending) -> Figures:
+    """What an action did, and what it is about after it."""
+    done = action.act(mending)
+    return {"done": done, **(action.measure(mending) if action.measure else {})}
+
+
+def _state_of_check(checked: Figures, error: str | None) -> str:
+    """How an action ended that only the check can measure."""
+    return "failed" if error else "mended" if checked["status"] == "ok" else "unchanged"
+
+
 def _state(before: Figures, after: Figures, error: str | None) -> str:
     """How an action ended: mended, what it is about is gone; left, some of it; unchanged, none of it; or failed."""
     if error:
         return "failed"
     figures = {name: value for name, value in after.items() if name != "done"}
     if not _something(figures):
-        return "mended"
-    return "unchanged" if figures == before else "left"
+        return "left" if after["done"].get(WAITING) else "mended"
+    return "left" if _sum(figures) < _sum(before) else "unchanged"
+
+
+def _sum(figures: Figures) -> float:
+    return sum(value or 0 for value in figures.values())
 
 
 def _something(figures: Figures) -> bool:
