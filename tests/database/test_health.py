@@ -348,7 +348,7 @@ class TestOrphans:
     def test_chunks_without_terms(self, server: Server, item: str) -> None:
         server.rows("delete from almagest.lexical")
         assert orphans(server) == {"chunks_without_terms": 1}
-        assert Remedy(server.owner).index_orphans("chunks_without_terms", MODEL, 10) == 1
+        assert len(Remedy(server.owner).mark_orphans("chunks_without_terms", MODEL, 10)) == 1
         assert server.rows("select index_status from almagest.items") == ["text_ready"]
         assert orphans(server) == {}
 

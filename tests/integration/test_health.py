@@ -574,7 +574,7 @@ class TestWhatStaysBroken:
                 "actions": {"index_again": "mended", "rebuild_indexes": "mended"},
             }
             [entry] = self.hub(system)
-            assert entry["found"] == "1 indexes other than they were made."
+            assert entry["found"] == "1 index other than it was made."
 
             # What nothing was left to try for is told when it becomes worse, and comes back to who dismissed it.
             system.database.rows("drop index almagest.items_type")

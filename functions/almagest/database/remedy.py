@@ -61,9 +61,10 @@ class Remedy:
         """Copy scope and state of items to terms and vectors that differ from them; of how many items."""
         return int(self._value("select engine.mend_copies(%s)", most))
 
-    def index_items(self, items: Sequence[UUID]) -> int:
-        """Have items indexed anew; how many."""
-        return int(self._value("select engine.index_anew(%s)", list(items)))
+    def mark(self, items: Sequence[UUID]) -> list[UUID]:
+        """Have items indexed anew, those that do not wait already; which."""
+        marked: list[UUID] = self._value("select engine.mark_for_index(%s)", list(items))
+        return marked
 
     def delete_superfluous_vectors(self, model: str, most: int) -> int:
         """Delete vectors of other models beside one of the model in force."""

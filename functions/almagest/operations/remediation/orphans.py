@@ -73,15 +73,15 @@ def _differing(mending: Mending) -> Figures:
 
 def embed_anew(mending: Mending) -> Figures:
     """Draw samples, and index what is wrong in them, until one is right; many wrong ones take several runs."""
-    done: dict[str, int] = {"compared": 0, "marked": 0}
+    done: dict[str, int] = {"compared": 0}
     items: list[UUID] = []
     while done["compared"] < MOST_ITEMS and mending.seconds > 0:
         compared = compare(mending, COMPARED)
         if not compared or not compared.items:
             break
         done["compared"] += compared.chunks
-        done["marked"] += mending.remedy.index_items(compared.items)
-        items.extend(compared.items)
+        items.extend(mending.remedy.mark(compared.items))
+    done |= {"marked": len(items)}
     done |= index_pending(mending.runtime, Queue(mending.connection), mending.seconds)
     return {**done, WAITING: mending.remedy.count_waiting(items)}
 
