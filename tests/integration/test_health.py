@@ -18,12 +18,17 @@ from almagest.cli.health import _report
 from almagest.database.health import Health
 from almagest.database.session import connect
 from almagest.handlers import jobs
-from almagest.operations.health import check, crud_integrity, semantic_accuracy
+from almagest.models.write import BatchWrite
+from almagest.operations.health import canary_quality, check, crud_integrity, semantic_accuracy
+from almagest.operations.health.canaries import CANARIES
 from almagest.operations.health.check import Check, Found, Probe, perform
+from almagest.operations.health.paraphrases import PAIRS
+from almagest.operations.health.planted import new_call
 from almagest.operations.health.registry import CHECKS
 from almagest.operations.jobs import Outcome, run_job
 from almagest.operations.registry import JOBS
 from almagest.operations.remediation import run as remediation
+from almagest.operations.write import write_memories
 from almagest.runtime import Runtime
 from tests import faults
 from tests.edge import Context
@@ -795,6 +800,25 @@ class TestRunsAreTakenUp:
         assert len(answered) == 1
         assert {outcome.state for outcome in outcomes} <= {"succeeded", "skipped"}
         assert system.health() == {"orphaned_embeddings": "ok"}
+
+
+def test_what_a_planting_stored_after_it_was_given_up_is_taken_out(system: System, only: Callable[..., None]) -> None:
+    """A request that no answer came to is done later, when PostgREST goes on, and shadows what is noted."""
+    only("semantic_accuracy", "canary_quality")
+    assert set(system.health().values()) == {"ok"}
+    memories = [
+        {"content": pair.memory, "type": "note", "source_ref": f"health:{name}:late:{number:02}"}
+        for name, pairs in ((semantic_accuracy.NAME, PAIRS), (canary_quality.NAME, CANARIES))
+        for number, pair in enumerate(pairs)
+    ]
+    with connect(system.runtime.settings, autocommit=True) as connection:
+        caller = Probe(system.runtime, connection).caller
+    write_memories(system.runtime, caller, BatchWrite(memories=memories), new_call())
+    late = "select count(*) from almagest.items where source_ref like 'health:%:late:%'"
+    assert system.database.rows(late) == [len(memories)]
+    assert set(system.health().values()) == {"ok"}
+    left = "select source_ref, state, index_status from almagest.items where source_ref like 'health:%:late:%'"
+    assert system.database.rows(left) == []
 
 
 class TestOwnItems:

@@ -84,7 +84,22 @@ class PlantedSet:
 
     def looked_at(self) -> AbstractContextManager[None]:
         """A while in which nobody plants the set anew; what is read in it belongs together."""
+        self._clear_strays()
         return self._locked(alone=False)
+
+    def _clear_strays(self) -> None:
+        """Take out what was not noted: a write that was given up may be done later, and would be found in its place."""
+        planting = (self._probe.health.planted(self._name) or {}).get("planting")
+        if planting is None or not self._strays(planting):
+            return
+        with self._locked(alone=True):
+            # Somebody may have planted it anew while this one waited.
+            planting = (self._probe.health.planted(self._name) or {}).get("planting")
+            self._probe.health.clear_system_items(self._prefix, kept=f"{self._prefix}{planting}:", since=timedelta(0))
+
+    def _strays(self, planting: str) -> set[str]:
+        kept = f"{self._prefix}{planting}:"
+        return {ref for ref in self._probe.health.system_states(self._prefix) if not ref.startswith(kept)}
 
     def plant(self, unless: Callable[[], bool] = lambda: False) -> None:
         """Put all memories in place, and note for each how near its question is; then those before them go.
