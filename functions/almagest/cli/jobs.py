@@ -140,10 +140,11 @@ def _told(row: Row) -> dict[str, Any]:
 
 
 def _readable(run: Row) -> Row:
-    """A run for a table: to the second, and a run whose worker is gone told apart from one that is at work."""
+    """A run for a table: to the second, without figures inside of figures, and told apart where its worker is gone."""
     gone = run["state"] == "running" and not run["alive"]
     started = datetime.fromisoformat(run["started_at"]).strftime("%Y-%m-%d %H:%M:%S")
-    return {**run, "started_at": started, "state": "broken off" if gone else run["state"]}
+    plain = {name: value for name, value in run["figures"].items() if not isinstance(value, (dict, list))}
+    return {**run, "started_at": started, "state": "broken off" if gone else run["state"], "figures": plain}
 
 
 @contextmanager
