@@ -68,7 +68,7 @@ class System:
     def attempt(self, job: str, *, by_hand: bool = False, again: bool = False) -> Outcome:
         """Do a run of a job, or with `again` the last one once more."""
         self._slots += not again
-        at = datetime.now(UTC).replace(microsecond=7) if by_hand else SLOT + timedelta(minutes=self._slots)
+        at = datetime.now(UTC).replace(microsecond=self._slots) if by_hand else SLOT + timedelta(minutes=self._slots)
         return run_job(self.runtime, JOBS[job], at, JOBS[job].seconds)
 
     def health(self) -> dict[str, str]:
