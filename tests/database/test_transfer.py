@@ -499,7 +499,7 @@ for _name, (_table, _fields, _message) in UNFIT.items():
     BROKEN[_name] = (
         lambda lines, table=_table, fields=_fields: changed(lines, table, **fields),
         rf"Line \d+: .*{_message}",
-    )  # type: ignore[misc]
+    )  # type: ignore[misc]  # defaults of a lambda have no types
 
 
 def nothing_of_another(there: Server) -> bool:

@@ -943,7 +943,7 @@ class TestOwnItems:
     def test_another_model_is_noticed_by_its_cosines(self, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
         real = system.runtime.embedder
 
-        class Turned(type(real)):  # type: ignore[misc]
+        class Turned(type(real)):  # type: ignore[misc]  # its class is known when it runs
             """Vectors of unit length in which something else is near."""
 
             def __init__(self) -> None:

@@ -17,11 +17,8 @@ from infra.local.template import _Loader
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 DASHBOARD = (ROOT / "docs" / "dashboard.md").read_text()
 VIEWS = {file.stem for file in (ROOT / "sql" / "dashboard").glob("*.sql")}
-ALARMS = [
-    name
-    for name, resource in yaml.load((ROOT / "infra/aws/operations.yaml").read_text(), _Loader)["Resources"].items()  # noqa: S506
-    if resource["Type"] == "AWS::CloudWatch::Alarm"
-]
+OPERATIONS = yaml.load((ROOT / "infra/aws/operations.yaml").read_text(), _Loader)  # noqa: S506 - a SafeLoader
+ALARMS = [name for name, resource in OPERATIONS["Resources"].items() if resource["Type"] == "AWS::CloudWatch::Alarm"]
 
 
 def sections(page: str, level: int) -> dict[str, str]:

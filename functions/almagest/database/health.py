@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from almagest.database.limited import Limited
 from almagest.database.portable import STAYS, TABLES
-from almagest.database.session import limited, milliseconds
+from almagest.database.session import milliseconds
 
 # Every table of the schema; a test compares them with the migrations.
 EXPECTED_TABLES = sorted([table.name for table in TABLES] + list(STAYS))
@@ -22,7 +22,7 @@ LEFT_OVER = timedelta(minutes=10)
 LOCK_SECONDS = 20.0
 
 
-class Health:
+class Health(Limited):
     """Calls of the engine's health functions.
 
     Parameters
@@ -30,14 +30,6 @@ class Health:
     connection
         In autocommit mode, of the role that scheduled work has.
     """
-
-    def __init__(self, connection: psycopg.Connection) -> None:
-        self._connection = connection
-        self._seconds: float | None = None
-
-    def limit(self, seconds: float | None) -> None:
-        """End each statement from now on that takes longer; None: as long as the role's statements may take."""
-        self._seconds = seconds
 
     def count_tables(self) -> int:
         """How many tables there are."""
@@ -225,11 +217,3 @@ class Health:
     def open_hub_entries(self) -> int:
         """How many entries of the Hub are open."""
         return int(self._value("select count(*) from almagest.hub_feed where closed_at is null"))
-
-    def _rows(self, statement: str, *parameters: object) -> list[Any]:
-        with limited(self._connection, self._seconds):
-            return self._connection.execute(statement.encode(), parameters or None).fetchall()
-
-    def _value(self, statement: str, *parameters: object) -> Any:
-        [(value,)] = self._rows(statement, *parameters)
-        return value

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from almagest.database.session import limited, milliseconds
+from almagest.database.limited import Limited
+from almagest.database.session import milliseconds
 
 
-class Remedy:
+class Remedy(Limited):
     """Calls of the engine's remediation functions; each mends up to so many, and is a transaction of its own.
 
     Parameters
@@ -19,14 +19,6 @@ class Remedy:
     connection
         In autocommit mode, of the role that migrates.
     """
-
-    def __init__(self, connection: psycopg.Connection) -> None:
-        self._connection = connection
-        self._seconds: float | None = None
-
-    def limit(self, seconds: float | None) -> None:
-        """End each statement from now on that takes longer; None: as long as the role's statements may take."""
-        self._seconds = seconds
 
     def claim(self, run: int, *, again: bool) -> int | None:
         """Take the latest unhealthy run that has not been tried, or with `again` that may have been; None for none."""
@@ -132,11 +124,3 @@ class Remedy:
         finally:
             if not self._connection.closed:
                 self._connection.execute("reset statement_timeout")
-
-    def _rows(self, statement: str, *parameters: object) -> list[Any]:
-        with limited(self._connection, self._seconds):
-            return self._connection.execute(statement.encode(), parameters or None).fetchall()
-
-    def _value(self, statement: str, *parameters: object) -> Any:
-        [(value,)] = self._rows(statement, *parameters)
-        return value
