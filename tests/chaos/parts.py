@@ -1,6 +1,7 @@
 """The processes that a stack is made of."""
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,13 +34,12 @@ def function(stack: Stack, name: str) -> list[psutil.Process]:
     return [process for process in _children(stack) if handler in process.cmdline()]
 
 
-def memory(stack: Stack) -> dict[int, int]:
-    """Bytes of its own that each container of the stack's functions has, by process."""
+def memory(stack: Stack, names: Iterable[str]) -> dict[int, int]:
+    """Bytes of its own that each container of these functions has, by process."""
     found = {}
-    for process in _children(stack):
+    for process in (container for name in names for container in function(stack, name)):
         with suppress(psutil.Error):
-            if "awslambdaric" in " ".join(process.cmdline()):
-                found[process.pid] = process.memory_full_info().uss
+            found[process.pid] = process.memory_full_info().uss
     return found
 
 
