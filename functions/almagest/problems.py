@@ -1,5 +1,8 @@
 """Problems a caller can be told about: a status, a stable code and one clear sentence."""
 
+# After a fault of the database or the deployment: long enough for a restart, short enough for who waits.
+RETRY_AFTER_SECONDS = 5
+
 
 class Problem(Exception):
     """What went wrong, as RFC 9457 has it.

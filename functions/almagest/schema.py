@@ -2,11 +2,10 @@
 
 import logging
 
-from almagest.problems import Problem
+from almagest.problems import RETRY_AFTER_SECONDS, Problem
 
 # The last migration that this code knows: what it may rely on. A test compares it with the files.
 SCHEMA = 12
-RETRY_AFTER_SECONDS = 5
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from almagest.operations.jobs import run_job
+from almagest.operations.jobs.runner import run_job
 from almagest.operations.registry import JOBS
 from almagest.runtime import Runtime
 from almagest.settings import Settings

@@ -11,8 +11,10 @@ import pytest
 
 from almagest import deadline
 from almagest.database.jobs import Jobs
-from almagest.operations import jobs as module
-from almagest.operations.jobs import Job, LeaseLost, Outcome, Run, Step, read_time, run_job
+from almagest.operations.jobs import heartbeat, runner
+from almagest.operations.jobs.errors import LeaseLost
+from almagest.operations.jobs.job import Job, Run, Step
+from almagest.operations.jobs.runner import Outcome, read_time, run_job
 from almagest.operations.retention import expire_runs
 from almagest.problems import Problem
 from tests.database.concurrency import at_once
@@ -232,7 +234,7 @@ def test_an_end_that_cannot_be_stored_is_a_failure_although_the_work_was_done(
     def then_unreachable(run: Run) -> Figures:
         figures = work(run)
         run.connection.close()
-        monkeypatch.setattr(module, "connect", gone)
+        monkeypatch.setattr(runner, "connect", gone)
         return figures
 
     outcome = do(server, then_unreachable)
@@ -407,8 +409,8 @@ def test_a_heartbeat_that_comes_while_a_run_is_given_up_saves_it(server: Server)
 def test_a_run_that_is_longer_than_its_lease_is_kept_by_its_heartbeat(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LEASE_SECONDS", 1.0)
-    monkeypatch.setattr(module, "BEAT_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.2)
     others: list[str] = []
 
     def work(run: Run) -> Figures:
@@ -431,7 +433,7 @@ def test_a_run_that_is_longer_than_its_lease_is_kept_by_its_heartbeat(
 
 def test_without_a_heartbeat_the_lease_ends(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """That it is the beat which keeps it."""
-    monkeypatch.setattr(module, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(heartbeat, "LEASE_SECONDS", 0.5)
     states: list[str] = []
 
     def work(_: Run) -> Figures:
@@ -445,9 +447,9 @@ def test_without_a_heartbeat_the_lease_ends(server: Server, monkeypatch: pytest.
 
 def test_a_worker_that_hangs_for_ever_loses_its_lease(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """R10: the heart of one that does not come back from its work stops."""
-    monkeypatch.setattr(module, "LEASE_SECONDS", 1.0)
-    monkeypatch.setattr(module, "BEAT_SECONDS", 0.2)
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(heartbeat, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "PATIENCE_SECONDS", 0.5)
     states: list[str] = []
 
     def work(_: Run) -> Figures:

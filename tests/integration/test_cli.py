@@ -15,7 +15,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from almagest.cli import main
-from almagest.operations.jobs import Job
+from almagest.operations.jobs.job import Job
 from almagest.operations.registry import JOBS
 from infra.local.postgres import Postgres
 from tests.conftest import Supabase

@@ -25,7 +25,7 @@ from almagest.operations.health.check import Check, Found, Probe, perform
 from almagest.operations.health.paraphrases import PAIRS
 from almagest.operations.health.planted import new_call
 from almagest.operations.health.registry import CHECKS
-from almagest.operations.jobs import Outcome, run_job
+from almagest.operations.jobs.runner import Outcome, run_job
 from almagest.operations.registry import JOBS
 from almagest.operations.remediation import run as remediation
 from almagest.operations.write import write_memories

@@ -14,7 +14,9 @@ from pydantic import SecretStr
 
 from almagest.edge import observe
 from almagest.handlers import jobs
-from almagest.operations.jobs import Job, OutOfTime, Run
+from almagest.operations.index_sweep import COUNT_SECONDS
+from almagest.operations.jobs.errors import OutOfTime
+from almagest.operations.jobs.job import Job, Run
 from almagest.operations.registry import JOBS
 from almagest.problems import Problem
 from almagest.runtime import Runtime
@@ -206,7 +208,7 @@ def test_a_sweep_that_has_no_time_for_all_leaves_the_rest_and_has_not_failed(
         return {"indexed": 1}
 
     monkeypatch.setattr("almagest.operations.index_sweep.index_pending", index)
-    swept = invoke(SWEEP, int(1000 * (jobs.RESERVE_SECONDS + 1)))
+    swept = invoke(SWEEP, int(1000 * (jobs.RESERVE_SECONDS + COUNT_SECONDS + 1)))
     assert (swept["state"], swept["figures"]) == (
         "succeeded",
         {"indexed": 1, "index_backlog": 0, "index_backlog_seconds": 0.0},

@@ -12,7 +12,7 @@ import pytest
 from almagest.database.queue import Queue
 from almagest.database.session import connect
 from almagest.operations.index_pending import index_pending
-from almagest.operations.jobs import read_time, run_job
+from almagest.operations.jobs.runner import read_time, run_job
 from almagest.operations.registry import JOBS
 from tests.integration.conftest import Team
 
@@ -28,9 +28,9 @@ LEASE_SECONDS = 3.0
 # Real handler, runner and retention; the killed one waits in its second step for a lock that the test holds.
 RETENTION = f"""
 from almagest.handlers import jobs
-from almagest.operations import jobs as runner
+from almagest.operations.jobs import heartbeat
 from tests.edge import Context
-runner.LEASE_SECONDS, runner.BEAT_SECONDS = {LEASE_SECONDS}, 0.2
+heartbeat.LEASE_SECONDS, heartbeat.BEAT_SECONDS = {LEASE_SECONDS}, 0.2
 jobs.handler({{"job": "retention", "scheduled_for": "{AT}"}}, Context(60_000))
 """
 

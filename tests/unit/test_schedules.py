@@ -8,9 +8,9 @@ from itertools import islice, pairwise
 import pytest
 import yaml
 
-from almagest.operations import jobs
 from almagest.operations.health import check
-from almagest.operations.jobs import read_time
+from almagest.operations.jobs import heartbeat
+from almagest.operations.jobs.runner import read_time
 from almagest.operations.registry import JOBS
 from infra.local import ROOT
 from infra.local.scheduler import scheduled_event, trigger
@@ -75,7 +75,7 @@ def test_remediation_follows_health_by_exactly_a_quarter_of_an_hour() -> None:
 
 def test_health_is_over_before_remediation_begins() -> None:
     """Its first attempt, however late Scheduler hands it over; a check that hangs is waited for a little longer."""
-    waits = check.GRACE_SECONDS + jobs.PATIENCE_SECONDS
+    waits = check.GRACE_SECONDS + heartbeat.PATIENCE_SECONDS
     template = yaml.load((ROOT / "template.yaml").read_text(), _Loader)  # noqa: S506 - a SafeLoader
     schedule = template["Resources"]["JobsFunction"]["Properties"]["Events"]["Health"]["Properties"]
     age = schedule["RetryPolicy"]["MaximumEventAgeInSeconds"]

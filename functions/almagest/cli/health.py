@@ -43,7 +43,7 @@ def _check() -> int:
     """Make the checks as the scheduled job makes them; the id of the run."""
     from datetime import UTC, datetime
 
-    from almagest.operations.jobs import run_job
+    from almagest.operations.jobs.runner import run_job
     from almagest.operations.registry import JOBS
 
     with open_runtime() as runtime, database_errors(), logs_on_stderr():

@@ -15,7 +15,7 @@ from almagest.cli.options import Json, examples, group, whole_within
 from almagest.problems import Problem
 
 if TYPE_CHECKING:
-    from almagest.operations.jobs import Outcome
+    from almagest.operations.jobs.runner import Outcome
 
 app = group("Jobs: what runs by schedule, each run once.")
 
@@ -68,7 +68,7 @@ def list_jobs(as_json: Json = False) -> None:
 )
 def run_now(name: JobName, scheduled_for: ScheduledFor = None, as_json: Json = False) -> None:
     """Do a job now, or the run of some time that failed or broke off; one that was done is not done again."""
-    from almagest.operations.jobs import read_time, run_job
+    from almagest.operations.jobs.runner import read_time, run_job
     from almagest.operations.registry import find_job
 
     job = find_job(name)

@@ -13,13 +13,12 @@ from supabase.lib.client_options import SyncClientOptions
 
 from almagest import deadline, tracing
 from almagest.models.caller import Caller
-from almagest.problems import Problem
+from almagest.problems import RETRY_AFTER_SECONDS, Problem
 from almagest.schema import mismatch
 from almagest.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_SECONDS = 5
 MISCONFIGURED = (503, "misconfigured", "The function and its database do not fit together.")
 # A name that no proxy on the way writes or takes for its own; `engine.note_request` reads it.
 REQUEST_ID_HEADER = "x-almagest-request-id"

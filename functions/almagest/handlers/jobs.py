@@ -5,7 +5,9 @@ from typing import Any
 
 from almagest.edge.metrics import tell_job
 from almagest.edge.observe import begin, logger, note, unexpected
-from almagest.operations.jobs import Job, Outcome, describe, read_time, run_job
+from almagest.operations.jobs.errors import describe
+from almagest.operations.jobs.job import Job
+from almagest.operations.jobs.runner import Outcome, read_time, run_job
 from almagest.operations.registry import find_job
 from almagest.problems import Problem
 from almagest.runtime import Runtime, container

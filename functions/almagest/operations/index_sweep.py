@@ -9,7 +9,10 @@ from almagest.operations.index_pending import index_pending
 from almagest.operations.retokenise import retokenise
 
 if TYPE_CHECKING:
-    from almagest.operations.jobs import Run, Step
+    from almagest.operations.jobs.job import Run, Step
+
+# Kept back from the work to count what still waits, which a backlog that takes all the time would end before.
+COUNT_SECONDS = 5.0
 
 
 def sweep(run: "Run") -> dict[str, Any]:
@@ -43,4 +46,4 @@ def sweep(run: "Run") -> dict[str, Any]:
 
 
 def _seconds_left() -> float:
-    return deadline.remaining(float("inf"))
+    return deadline.remaining(float("inf")) - COUNT_SECONDS

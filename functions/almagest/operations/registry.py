@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from almagest.operations.jobs import Job, Run
+from almagest.operations.jobs.job import Job, Run
 from almagest.problems import Problem
 
 

@@ -11,7 +11,7 @@ from almagest.database.jobs import Jobs
 from almagest.database.retention import TABLES, Busy, Retention, Step
 
 if TYPE_CHECKING:
-    from almagest.operations.jobs import Run
+    from almagest.operations.jobs.job import Run
 
 BATCH = 5_000
 # For how long it is kept what scheduled work did and found, and what the Hub told once it is closed.

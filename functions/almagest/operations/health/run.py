@@ -9,7 +9,7 @@ from almagest.operations.health.registry import CHECKS
 from almagest.operations.health.watch import watch_remediation
 
 if TYPE_CHECKING:
-    from almagest.operations.jobs import Run
+    from almagest.operations.jobs.job import Run
 
 logger = logging.getLogger(__name__)
 

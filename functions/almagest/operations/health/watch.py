@@ -8,7 +8,7 @@ from almagest.operations.health.check import hub_key
 from almagest.operations.health.intervals import interval
 
 if TYPE_CHECKING:
-    from almagest.operations.jobs import Run
+    from almagest.operations.jobs.job import Run
 
 NAME = "remediation"
 # A run may be late or fail once.

@@ -16,7 +16,7 @@ from almagest.operations.remediation.answers import ANSWERS, Answer
 from almagest.operations.remediation.kinds import kinds_found
 
 if TYPE_CHECKING:
-    from almagest.operations.jobs import Run
+    from almagest.operations.jobs.job import Run
 
 logger = logging.getLogger(__name__)
 
