@@ -127,19 +127,19 @@ begin
 end
 $$;
 
--- Does one step of the plan, and says whether it did: false where another run is at work, or it has been done already.
--- Gives up with 55P03 when it does not get a lock within a tenth of a second.
+-- Does one step of the plan, and says whether it did: false where it has been done already.
+-- Gives up with 55P03 when another run is at work, or it does not get a lock, for a tenth of a second.
 create or replace function engine.retain(step text, parent text, month date)
 returns boolean language plpgsql as $$
 declare
     name constant text := engine.trace_partition(parent, month);
-    here constant regclass := to_regclass(format('almagest.%I', name));
-    attached constant boolean := coalesce((select c.relispartition from pg_catalog.pg_class as c where c.oid = here), false);
+    here regclass;
+    attached boolean;
 begin
-    if not pg_try_advisory_xact_lock(hashtextextended('almagest.retention', 0)) then
-        return false;
-    end if;
     perform set_config('lock_timeout', '100ms', true);
+    perform pg_advisory_xact_lock(hashtextextended('almagest.retention', 0));
+    here := to_regclass(format('almagest.%I', name)); -- now that nobody else makes or drops it
+    attached := coalesce((select c.relispartition from pg_catalog.pg_class as c where c.oid = here), false);
     case step
         when 'unfence' then
             execute format('alter table almagest.%I drop constraint if exists fence', parent || '_rest');
@@ -206,12 +206,17 @@ returns boolean language plpgsql as $$
 declare
     rest constant text := parent || '_rest';
 begin
-    if pg_relation_size(format('almagest.%I', rest)::regclass) <= large
-        or not pg_try_advisory_xact_lock(hashtextextended('almagest.retention', 0))
-    then
+    if pg_relation_size(format('almagest.%I', rest)::regclass) <= large then
         return false;
     end if;
     perform set_config('lock_timeout', '100ms', true);
+    perform pg_advisory_xact_lock(hashtextextended('almagest.retention', 0));
+    if exists (
+        select from pg_catalog.pg_constraint as c
+        where c.conrelid = format('almagest.%I', rest)::regclass and c.conname = 'fence'
+    ) then
+        return false;
+    end if;
     execute format(
         'alter table almagest.%I add constraint fence check (created_at < %L) not valid', rest, engine.month_start(month)
     );

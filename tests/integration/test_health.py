@@ -95,7 +95,7 @@ class System:
 def system(team: Team) -> Iterator[System]:
     team.rows("delete from almagest.job_runs")
     team.rows("delete from almagest.hub_feed")
-    team.rows("update almagest.items set index_status = 'search_ready' where index_status in ('pending', 'text_ready')")
+    team.settle()
     for number in range(4):
         team.remember(f"Release {number} went out in the morning, and nobody noticed.", title=f"Release {number}")
     yield System(team)

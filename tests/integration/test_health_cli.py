@@ -23,6 +23,7 @@ def run(team: Team, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     monkeypatch.setenv("DATABASE_URL", settings.database_url.get_secret_value())
     monkeypatch.setenv("COLUMNS", "200")
     team.rows("delete from almagest.job_runs")
+    team.settle()
 
     def run_(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -43,7 +44,7 @@ def test_it_checks_shows_and_keeps(team: Team, run: Run) -> None:
 
     status, out, _ = run("health", "--json")
     report: dict[str, Any] = json.loads(out)
-    assert (status, report["status"]) == (0, "ok")
+    assert (status, report["status"]) == (0, "ok"), report["checks"]
     assert len(report["checks"]) == 7
     assert set(report["checks"][0]) == {
         "name", "status", "measured", "threshold", "unit", "run", "sentence", "figures", "duration_ms", "checked_at",

@@ -36,7 +36,7 @@ def own_container(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """The function's container is over the team's database, in which nothing has run."""
     monkeypatch.setattr(jobs, "container", lambda: team.runtime)
     team.rows("delete from almagest.job_runs")
-    team.rows("update almagest.items set index_status = 'search_ready' where index_status <> 'search_ready'")
+    team.settle()
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ jobs.handler({{"job": "retention", "scheduled_for": "{AT}"}}, Context(60_000))
 
 
 def test_its_lease_ends_and_another_goes_on(team: Team) -> None:
-    team.rows("update almagest.items set index_status = 'search_ready' where index_status <> 'search_ready'")
+    team.settle()
     written = team.remember("A sentence about otters that fills a chunk of its own. " * 10_000)
     assert written["index_status"] == "text_ready"
     look = "select index_status, lease_owner from almagest.items where id = %s"

@@ -71,7 +71,7 @@ class TestMainJob:
 
     def test_index_function(self, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(index, "container", lambda: team.runtime)
-        team.rows("update almagest.items set index_status = 'search_ready' where index_status <> 'search_ready'")
+        team.settle()
         written = team.remember("Indexed later.")
         team.rows("delete from almagest.embeddings where item_id = %s", written["id"])
         team.rows("update almagest.items set index_status = 'text_ready' where id = %s", written["id"])

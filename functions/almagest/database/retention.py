@@ -40,12 +40,12 @@ class Retention:
         return [Step(*row) for row in rows]
 
     def take(self, step: Step) -> bool:
-        """Do one step; False when another run has done it, or is at work.
+        """Do one step; False when another run has done it.
 
         Raises
         ------
         Busy
-            When its lock is not free.
+            When another run is at work, or its lock is not free.
         """
         return bool(self._value("select engine.retain(%s, %s, %s)", step.step, step.table, step.month))
 
