@@ -845,6 +845,35 @@ def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server:
     assert bound == math.inf
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_condition_lets_through_what_one_or_two_words_add_up_to(server: Server, seed: int) -> None:
+    """Compared with trying every pair; and it names few words, since each row is compared with all that it names."""
+    rng = random.Random(seed)  # noqa: S311
+    words = [f"w{number}" for number in range(rng.randint(0, 15))]
+    idfs = sorted((rng.choice([1.0, 2.0, rng.uniform(0, 9)]) for _ in words), reverse=True)
+    needed = rng.uniform(0, 12)
+    condition = server.value("select engine.adding_up(%s::text[], %s::float8[], %s)", words, idfs, needed)
+    held = [rng.sample(range(len(words)), rng.randint(0, min(3, len(words)))) for _ in range(200)]
+    expected = [
+        any(idfs[one] >= needed for one in row)
+        or any(idfs[a] + idfs[b] >= needed for a, b in itertools.combinations(sorted(row), 2))
+        for row in held
+    ]
+    if condition is None:
+        assert not any(expected)
+        return
+    matched = server.rows(
+        "select array_to_tsvector(r.words) @@ %s::tsquery from jsonb_array_elements(%s) with ordinality as j (row, n)"
+        " cross join lateral (select array(select jsonb_array_elements_text(j.row)) as words) as r order by j.n",
+        condition,
+        Jsonb([[words[number] for number in row] for row in held]),
+    )
+    assert matched == expected
+    # a staircase of pairs, in halves
+    named = len(re.findall(r"w\d+", condition))
+    assert named <= 2 * len(words) * max(1, len(words).bit_length())
+
+
 def test_no_sum_of_terms_beside_the_condition_is_above_the_bound(server: Server) -> None:
     """Every set of terms that a row may hold, terms of equal frequency among them, where sums differ in a last bit."""
     rng = random.Random(7)  # noqa: S311 - a fixed draw, not a secret
