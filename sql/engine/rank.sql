@@ -142,7 +142,9 @@ begin
     ),
     best as (
         -- an item whose best text another one has too is told by its next
-        select t.*, row_number() over (partition by t.item_id order by t.is_copy, t.fused desc, t.chunk_id) as place_in_item
+        select t.*, row_number() over (
+            partition by t.item_id order by t.is_copy, t.fused desc, t.keyword desc nulls last, t.chunk_id
+        ) as place_in_item
         from texts as t
     ),
     one_each as (
@@ -154,7 +156,9 @@ begin
         where by_chunk or b.place_in_item = 1
     ),
     shortlisted as materialized (
-        select o.* from one_each as o order by o.fused + o.identifier + o.conversation desc, o.chunk_id desc limit shortlist
+        select o.* from one_each as o
+        order by o.fused + o.identifier + o.conversation desc, o.keyword desc nulls last, o.chunk_id desc
+        limit shortlist
     ),
     types as materialized (
         select t.name, t.strength_floor from engine.item_types((c).org_id) as t
@@ -182,9 +186,12 @@ begin
         ) as h
     ),
     ordered as (
-        -- rounded, since two sums of the same parts may differ in the last bit: then the caller's own before the shared
+        -- rounded, since two sums of the same parts may differ in the last bit; where both are capped, the one that its
+        -- words speak more for; then the caller's own before the shared
         select w.*, row_number() over (
-            order by round(w.final::numeric, 9) desc, w.own desc, w.updated_at desc, w.chunk_id desc
+            order by
+                round(w.final::numeric, 9) desc, round(w.keyword::numeric, 9) desc nulls last, w.own desc,
+                w.updated_at desc, w.chunk_id desc
         ) as turn
         from weighed as w
     ),

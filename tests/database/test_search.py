@@ -604,6 +604,18 @@ def test_words_alone_are_capped_unless_one_is_an_identifier_that_was_asked_for(s
     assert found[alike]["hybrid"] == pytest.approx(0.7 * found[alike]["keyword"] + 0.3 * 0.9, abs=1e-3)
 
 
+def test_capped_hits_come_in_the_order_of_their_words(server: Server, org: Org) -> None:
+    """Their scores are equal, and newer ones do not come before better ones for that."""
+    profile(server, org.id, "user_search", keyword_only_cap=0.01, fused_floor=0)
+    herd = [
+        write_one(server, org.owner, f"{'zebra herd river ' * 4}{'coffee ' * filler}", one_hot(50 + filler))
+        for filler in range(5)
+    ]
+    answer = search(server, org.owner, "zebra herd river", one_hot(1))
+    assert len({result["final"] for result in scores(answer).values()}) == 1
+    assert ids(answer) == herd
+
+
 def test_weights_are_the_profiles(server: Server, org: Org) -> None:
     by_words = write_one(server, org.owner, "zebra zebra", one_hot(50), tags=["one"])
     by_vector = write_one(server, org.owner, "horse", one_hot(1), tags=["two"])
