@@ -69,7 +69,7 @@ engine.visible(engine.caller, uuid, uuid, uuid, uuid, uuid[]), engine.readable(e
 engine.hub_visible(engine.caller, uuid, uuid), engine.hub_rank(text),
 engine.snippet(text, text[]), engine.marked_words(text, text[]), engine.best_words(int[], int[], int[], int),
 engine.mark_pattern(text[], boolean), engine.folded_pieces(text), engine.folded_form(text), engine.cjk_signs(),
-engine.term_words(text, text[]), engine.term_bigrams(text, text[]), engine.term_number(text, text[]),
+engine.term_words(text, text[]), engine.term_signs(text, text[]), engine.term_number(text, text[]),
 engine.stands_whole(text, int, text), engine.fold(text), engine.identifiers(text), engine.identifier_forms(text),
 engine.without_cjk(text)
 to almagest_reader;

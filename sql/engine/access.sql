@@ -17,7 +17,7 @@ returns text[] language sql immutable parallel safe as $$
     select array[
         'best_words', 'cjk_signs', 'current_caller', 'fold', 'folded_form', 'folded_pieces', 'hub_rank',
         'hub_visible', 'identifier_forms', 'identifiers', 'mark_pattern', 'marked_words', 'readable', 'snippet',
-        'stands_whole', 'term_bigrams', 'term_number', 'term_words', 'visible', 'without_cjk'
+        'stands_whole', 'term_signs', 'term_number', 'term_words', 'visible', 'without_cjk'
     ]
 $$;
 

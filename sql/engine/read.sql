@@ -112,38 +112,60 @@ returns jsonb language sql stable security definer set search_path = '' as $$
     ) as k
 $$;
 
+-- The first chunk of what an item says now; 0 where it has none.
+create or replace function engine.first_chunk(item uuid, version int)
+returns bigint language sql stable as $$
+    select coalesce((
+        select k.id from almagest.chunks as k
+        where k.item_id = first_chunk.item and k.version = first_chunk.version and k.position = 0
+    ), 0)
+$$;
+
 -- The messages before and after an item in its conversation, whole and in order, as many on each side as reach says: of
--- those that share its scope and its state, as neighbours in search do (see engine.sequence_of). Null where there is no
--- such item that the caller may see; an item outside any conversation has none.
+-- those that share its scope and its state, as neighbours in search do (see engine.sequence_of), and, where several have
+-- one position, in its order. Null where there is no such item that the caller may see; an item outside any conversation
+-- has none.
 create or replace function engine.read_neighbours(c engine.caller, item uuid, reach int)
 returns jsonb language sql stable security definer set search_path = '' as $$
     with centre as materialized (
-        select i.* from almagest.items as i where i.id = item and engine.readable(c, i)
+        select i.*, engine.first_chunk(i.id, i.version) as chunk_id
+        from almagest.items as i
+        where i.id = item and engine.readable(c, i)
     ),
     beside as (
         select i.id, i.content, n.side, n.distance
         from (
             (
-                select 'before' as side, o.id, row_number() over (order by o.conversation_position desc, o.id desc) as distance
+                select 'before' as side, o.id, row_number() over (
+                    order by o.conversation_position desc, engine.first_chunk(o.id, o.version) desc
+                ) as distance
                 from centre as m
                 join almagest.items as o on o.org_id = m.org_id and o.conversation_id = m.conversation_id
-                    and (o.conversation_position, o.id) < (m.conversation_position, m.id)
+                    and o.conversation_position <= m.conversation_position and (
+                        o.conversation_position < m.conversation_position
+                        or engine.first_chunk(o.id, o.version) < m.chunk_id
+                    )
                 where (o.user_id, o.client_id, o.deal_id, o.agent_ids)
                     is not distinct from (m.user_id, m.client_id, m.deal_id, m.agent_ids)
                     and o.state = m.state and engine.readable(c, o)
-                order by o.conversation_position desc, o.id desc
+                order by o.conversation_position desc, engine.first_chunk(o.id, o.version) desc
                 limit reach
             )
             union all
             (
-                select 'after', o.id, row_number() over (order by o.conversation_position, o.id)
+                select 'after', o.id, row_number() over (
+                    order by o.conversation_position, engine.first_chunk(o.id, o.version)
+                )
                 from centre as m
                 join almagest.items as o on o.org_id = m.org_id and o.conversation_id = m.conversation_id
-                    and (o.conversation_position, o.id) > (m.conversation_position, m.id)
+                    and o.conversation_position >= m.conversation_position and (
+                        o.conversation_position > m.conversation_position
+                        or engine.first_chunk(o.id, o.version) > m.chunk_id
+                    )
                 where (o.user_id, o.client_id, o.deal_id, o.agent_ids)
                     is not distinct from (m.user_id, m.client_id, m.deal_id, m.agent_ids)
                     and o.state = m.state and engine.readable(c, o)
-                order by o.conversation_position, o.id
+                order by o.conversation_position, engine.first_chunk(o.id, o.version)
                 limit reach
             )
         ) as n

@@ -2,7 +2,7 @@
 -- marked when the tokeniser makes of it a term of the query. To tokenise each word would take too long, so one pattern
 -- finds the words that could, and only these are looked at.
 
--- A pattern that matches, in folded text and whatever the case, each word that could give one of the terms, bigrams
+-- A pattern that matches, in folded text and whatever the case, each word that could give one of the terms, signs
 -- aside: whole identifiers, and words that begin as a stem does, but for a last letter that English stems do not always
 -- share with their words (ponies: poni, hoping: hope, ability: abl, dying: die). Null where there are no such terms.
 --   inside  whether such a beginning may also stand inside a word, as in camelCase
@@ -174,9 +174,9 @@ begin
 end
 $$;
 
--- The same for signs that the tokeniser takes two by two, and for one that stands alone.
+-- The same for signs, which the tokeniser takes one by one and two by two.
 --   content  in its folded form
-create or replace function engine.term_bigrams(
+create or replace function engine.term_signs(
     content text, terms text[], out starts int[], out ends int[], out numbers int[]
 )
 language plpgsql immutable parallel safe as $$
@@ -194,14 +194,14 @@ begin
     for n in 1..coalesce(cardinality(words), 0) loop
         size := length(words[n]);
         for i in 1..case when n % 2 = 0 then size else 0 end loop
-            number := array_position(terms, substr(words[n], i, 2));
-            if i < size or (size = 1 and concat(substr(content, place, 1), substr(content, place + 2, 1)) !~ cjk) then
+            for width in 1..least(2, size - i + 1) loop
+                number := array_position(terms, substr(words[n], i, width));
                 if number is not null then
                     starts := starts || place + i - 1;
-                    ends := ends || least(place + i + 1, place + size);
+                    ends := ends || place + i - 1 + width;
                     numbers := numbers || number;
                 end if;
-            end if;
+            end loop;
         end loop;
         place := place + size;
     end loop;
@@ -218,7 +218,7 @@ declare
     pieces record := engine.folded_pieces(translate(content, E'\u0001', ' '));
     folded text := array_to_string(pieces.folded, '');
     found record;
-    bigrams record;
+    signs record;
     piece int := 1;
     piece_place int := 0;   -- of the piece, in the folded text
     passed int := 0;        -- characters of the content before the piece
@@ -231,16 +231,16 @@ begin
         found := engine.term_words(folded, terms);
     else
         found := engine.term_words(regexp_replace(folded, '[' || engine.cjk_signs() || ']', ' ', 'g'), terms);
-        bigrams := engine.term_bigrams(folded, terms);
+        signs := engine.term_signs(folded, terms);
         if found.starts = '{}' then
-            found := bigrams;
-        elsif bigrams.starts <> '{}' then
+            found := signs;
+        elsif signs.starts <> '{}' then
             select
                 array_agg(f.start order by f.start) as starts, array_agg(f.finish order by f.start) as ends,
                 array_agg(f.number order by f.start) as numbers
             into found
             from unnest(
-                found.starts || bigrams.starts, found.ends || bigrams.ends, found.numbers || bigrams.numbers
+                found.starts || signs.starts, found.ends || signs.ends, found.numbers || signs.numbers
             ) as f (start, finish, number);
         end if;
     end if;

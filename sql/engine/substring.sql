@@ -57,13 +57,15 @@ begin
         -- limited twice, so that the newest items come from their index and bring their chunks one by one
         select k.id, i.id as item_id, i.title, k.text
         from (
-            select it.id, it.title from almagest.items as it
+            select it.id, it.title, it.version from almagest.items as it
             where within is null and it.state = any(states)
                 and engine.visible(c, it.org_id, it.user_id, it.client_id, it.deal_id, it.agent_ids)
             order by it.updated_at desc limit most
         ) as i
         cross join lateral (
-            select ch.id, ch.text from almagest.chunks as ch where ch.item_id = i.id order by ch.position limit most
+            select ch.id, ch.text from almagest.chunks as ch
+            where ch.item_id = i.id and ch.version = i.version -- not what an edit has replaced
+            order by ch.position limit most
         ) as k
         limit most
     ),

@@ -1,9 +1,9 @@
 -- Text -> terms, the same for what is stored and what is asked. Three kinds of terms: English stems of words, whole
--- identifiers beside their parts, and bigrams of Chinese, Japanese and Korean runs. A change of what it returns is a
--- new tokeniser_version, so that rows made by an older one can be found and made again.
+-- identifiers beside their parts, and Chinese, Japanese and Korean signs, one by one and two by two. A change of what it
+-- returns is a new tokeniser_version, so that rows made by an older one can be found and made again.
 
 create or replace function engine.tokeniser_version()
-returns smallint language sql immutable parallel safe as $$ select 3::smallint $$;
+returns smallint language sql immutable parallel safe as $$ select 4::smallint $$;
 
 -- Accents, width and compatibility forms folded away, also of the Latin letters that Unicode does not take apart; case
 -- is kept, since identifiers still need it. Plain ASCII stays as it is.
@@ -16,7 +16,7 @@ returns text language sql immutable parallel safe as $$
     end
 $$;
 
--- Chinese, Japanese and Korean signs, which become terms two by two, as part of a bracket expression.
+-- Chinese, Japanese and Korean signs, as part of a bracket expression.
 create or replace function engine.cjk_signs()
 returns text language sql immutable parallel safe as $$
     select '\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f'
@@ -66,17 +66,17 @@ returns setof text language sql immutable parallel safe as $$
         and run[1] ~ '[-_./:@+#$\\[:digit:]]|[[:lower:]][[:upper:]]|[[:upper:]]{2}[[:lower:]]{2}'
 $$;
 
--- Bigrams (a lone sign stands for itself) of Han, Kana and Hangul runs; normalisation has split Hangul into Jamo.
-create or replace function engine.cjk_bigrams(folded text)
+-- Signs of Han, Kana and Hangul, and bigrams of their runs: 猫 is a word, and so is 東京. Normalisation has split Hangul
+-- into Jamo.
+create or replace function engine.cjk_terms(folded text)
 returns setof text language sql immutable parallel safe as $$
-    select pair.sign || coalesce(pair.next_sign, '')
+    select unnest(array[pair.sign, pair.sign || pair.next_sign])
     from (
-        select place, sign, lead(sign) over (partition by number order by place) as next_sign
+        select sign, lead(sign) over (partition by number order by place) as next_sign
         from regexp_matches(normalize(folded, nfc), '[' || engine.cjk_signs() || ']+', 'g') with ordinality
             as run (match, number),
             unnest(string_to_array(match[1], null)) with ordinality as signs (sign, place)
     ) as pair
-    where pair.next_sign is not null or pair.place = 1
 $$;
 
 -- Terms without positions -> tsvector with them, which ts_rank needs to count occurrences (255 at the most each).
@@ -123,7 +123,7 @@ begin
         ));
     end if;
     if octet_length(folded) > length(folded) then
-        others := others || array(select bigram from engine.cjk_bigrams(folded) as bigram);
+        others := others || array(select term from engine.cjk_terms(folded) as term where term is not null);
     end if;
     return case when others = '{}' then words else words || engine.count_terms(others) end;
 end
@@ -143,14 +143,22 @@ returns tsquery language sql immutable parallel safe as $$
     select ('''' || replace(replace(term, '\', '\\'), '''', '''''') || '''')::tsquery
 $$;
 
--- The distinct terms of a query, in the order of their first place, 64 at the most: bounded work for any query.
+-- The distinct terms of a query, in the order of their first place, 64 at the most: bounded work for any query. A sign
+-- that is asked for with the one beside it is not asked for by itself as well.
 create or replace function engine.query_terms(query text)
 returns text[] language sql immutable parallel safe as $$
     select coalesce(array_agg(lexeme order by first_place, lexeme), '{}')
     from (
-        select lexeme, positions[1] as first_place
-        from unnest(engine.tokenise(left(query, 10000)))
-        order by first_place, lexeme
+        select t.lexeme, t.positions[1] as first_place
+        from (select engine.tokenise(left(query, 10000)) as terms offset 0) as tokenised
+        cross join lateral unnest(tokenised.terms) as t
+        where not (
+            length(t.lexeme) = 1 and t.lexeme ~ ('[' || engine.cjk_signs() || ']') and exists (
+                select from unnest(tsvector_to_array(tokenised.terms)) as pair
+                where length(pair) = 2 and strpos(pair, t.lexeme) > 0
+            )
+        )
+        order by first_place, t.lexeme
         limit 64
     ) as first_terms
 $$;

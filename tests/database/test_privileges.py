@@ -36,7 +36,7 @@ READABLE = {
 CALLABLE_BY_READER = {"current_caller", "visible", "readable", "hub_visible", "hub_rank"}
 # Text in, text out: what snippets are made by.
 CALLABLE_BY_READER |= {"snippet", "marked_words", "best_words", "mark_pattern", "folded_pieces", "folded_form"}
-CALLABLE_BY_READER |= {"term_words", "term_bigrams", "term_number", "stands_whole", "cjk_signs"}
+CALLABLE_BY_READER |= {"term_words", "term_signs", "term_number", "stands_whole", "cjk_signs"}
 CALLABLE_BY_READER |= {"fold", "identifiers", "identifier_forms", "without_cjk"}
 
 

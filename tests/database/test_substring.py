@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.database.support import Caller, Org, Server, chunks_of, ids, one_hot, search, unique_key, write_one
+from tests.database.support import Caller, Org, Server, chunks_of, digest, ids, one_hot, search, unique_key, write_one
 
 
 def leg(
@@ -249,3 +249,25 @@ def test_of_a_large_org_the_newest_are_looked_through(server: Server, org: Org) 
         )
     )
     assert "items_recent" in plan
+
+
+def test_what_an_edit_replaced_is_not_looked_through(server: Server, org: Org) -> None:
+    """Neither for an answer nor for a place in it; with as_of it is."""
+
+    def edit(item: str, content: str) -> None:
+        changes = {"content": content, "content_hash": digest(content), "chunks": chunks_of([content], [None])}
+        request = {"id": item, "version": 1, "changes": {"content": content}, **changes, "idempotency": unique_key()}
+        server.call("update_item", org.owner, request)
+
+    moved = write_one(server, org.owner, "=> at the start of it")
+    before = server.value("select clock_timestamp()::text")
+    edit(moved, "in the middle => of it")
+    gone = write_one(server, org.owner, "an arrow => and more")
+    edit(gone, "no arrow any more")
+    others = [write_one(server, org.owner, f"number {number} => there") for number in range(3)]
+    answer = search(server, org.owner, "=>", k=10, explain=True)
+    assert (answer["mode"], set(ids(answer))) == ("substring", {moved, *others})
+    assert answer["explain"]["found"] == 4
+    for number in range(1, 5):
+        assert len(ids(search(server, org.owner, "=>", k=number))) == number
+    assert ids(search(server, org.owner, "=>", as_of=before)) == [moved]

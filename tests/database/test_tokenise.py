@@ -203,6 +203,10 @@ def test_a_very_long_run_has_no_whole_form(shared: Server) -> None:
         ("版本v2发布了", "发布"),
         ("発売日は未定です", "未定"),
         ("猫", "猫"),
+        ("私は猫が好きです。東京タワーに行きました。", "猫"),
+        ("私は猫が好きです。東京タワーに行きました。", "京"),
+        ("家に帰ると犬", "犬"),
+        ("집에 갔다", "다"),
         ("佐々木さんと時々会う", "佐々木"),
         ("𠮷野家で食べた", "𠮷野"),
         ("注音ㄅㄆㄇ符號", "ㄅㄆ"),
@@ -216,8 +220,10 @@ def test_other_bigrams_are_not_found(shared: Server) -> None:
     assert not matches(shared, "我们决定使用数据库", "文件夹")
 
 
-def test_cjk_terms_are_the_bigrams(shared: Server) -> None:
-    assert {"数据", "据库"} <= terms_of(shared, "数据库")
+def test_signs_are_terms_one_by_one_and_two_by_two_and_asked_for_two_by_two(shared: Server) -> None:
+    assert terms_of(shared, "数据库") == {"数据", "据库", "数", "据", "库"}
+    assert query_terms(shared, "数据库 猫") == ["数据", "据库", "猫"]
+    assert query_terms(shared, "猫") == ["猫"]
 
 
 # S10

@@ -100,6 +100,19 @@ def test_s3_an_unrelated_question_is_not_answered_above_a_floor(team: Team, note
 # S13, S16, S20
 
 
+@pytest.mark.parametrize("query", ["🎊", "😀😀", "\u200b", "x" * 1000])
+def test_s3_a_question_that_the_model_cannot_read_is_answered_by_what_holds_it(team: Team, query: str) -> None:
+    """Not by what happens to be near to the vector of all such questions."""
+    team.remember("x")
+    team.remember("ok")
+    reply = team.ask("ann", "POST", "/v1/search", {"query": query})
+    assert (reply.status, reply.body["results"]) == (200, [])
+    assert reply.body["degraded_reason"] == "no_known_token" or reply.body["mode"] == "substring"
+    if query.strip("\u200b"):
+        item = team.remember(f"On Friday we meet {query} as always.")["id"]
+        assert [result["id"] for result in team.find(query)] == [item]
+
+
 def test_s13_a_caller_sends_no_vectors(team: Team) -> None:
     for field in ("embedding", "model", "degraded_reason", "vector", "request_id"):
         reply = team.ask("ann", "POST", "/v1/search", {"query": "x", field: "[1]"})

@@ -52,7 +52,7 @@ class TestVectors:
     def test_passages_come_back_in_their_order_and_as_if_alone(self, embedder: Embedder) -> None:
         texts = [SENTENCE * 12, "Short.", UNRELATED, "", PARAPHRASE * 3, "Short.", SENTENCE]
         for text, vector in zip(texts, embedder.embed_passages(texts), strict=True):
-            assert cosine(vector, embedder.embed_query(text)) > 0.999
+            assert cosine(vector, embedder.embed_passages([text])[0]) > 0.999
 
     def test_no_passages(self, embedder: Embedder) -> None:
         assert embedder.embed_passages([]) == []
@@ -60,6 +60,18 @@ class TestVectors:
     @pytest.mark.parametrize("text", ["", " \n\t", "?!", "🙂", "漢字", "x" * 100_000, "word " * 20_000, "\x00"])
     def test_odd_text_has_a_vector(self, embedder: Embedder, text: str) -> None:
         """S10: bounded time for 100,000 characters, an answer for nothing at all."""
+        [vector] = embedder.embed_passages([text])
+        assert len(vector) == 384
+
+    @pytest.mark.parametrize("text", ["", " \n\t", "🙂", "😀 🎊", "\u200b", "\x00", "猫", "x" * 101, "x" * 100_000])
+    def test_a_question_of_which_the_model_knows_nothing_has_no_vector(self, embedder: Embedder, text: str) -> None:
+        """Any two of them have nearly the same one, which is near to every short text."""
+        with pytest.raises(EmbeddingUnavailable) as failure:
+            embedder.embed_query(text)
+        assert failure.value.reason == "no_known_token"
+
+    @pytest.mark.parametrize("text", ["?!", "->", "日本", "привет", "é", "x", "x" * 100, "🙂 ok", "x" * 101 + " b"])
+    def test_a_question_of_which_it_knows_a_part_has_one(self, embedder: Embedder, text: str) -> None:
         assert len(embedder.embed_query(text)) == 384
 
     def test_lone_surrogate_is_a_named_failure(self, embedder: Embedder) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ MAX_CHARACTERS = 16_000
 BATCH_SIZE = 4
 
 RETRY_SECONDS = 60.0
+
+# The vocabulary holds every Latin letter and digit, so a word of them is never unknown; a longer one is read as one.
+PLAIN_WORD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]{1,100}(?![A-Za-z0-9])")
+UNKNOWN_TOKEN = "[UNK]"  # noqa: S105 - of the vocabulary
 
 
 class Encoder(Protocol):
@@ -118,9 +123,12 @@ class Embedder:
         Raises
         ------
         EmbeddingUnavailable
-            With a stable ``reason``; no other exception.
+            With a stable ``reason``; no other exception. ``no_known_token`` for a text of which the model knows no
+            part, such as an emoji: all of these have nearly the same vector, which is near to any short text.
         """
         encoder = self._ready().encoder
+        if not (PLAIN_WORD.search(text) or self._knows(text[:MAX_CHARACTERS])):
+            raise EmbeddingUnavailable("no_known_token", "the model knows no part of this text")
         return _vectors(lambda: encoder.query_embed(text[:MAX_CHARACTERS]), 1)[0]
 
     def embed_passages(self, texts: Sequence[str]) -> list[list[float]]:
@@ -164,6 +172,13 @@ class Embedder:
             return []
         # The fast form leaves out where each token stands.
         return [len(encoding.ids) for encoding in self._tokens.tokenizer.encode_batch_fast(list(texts))]
+
+    def _knows(self, text: str) -> bool:
+        tokenizer = self._tokens.tokenizer
+        unknown = tokenizer.token_to_id(UNKNOWN_TOKEN)
+        # half of a surrogate pair is refused by the model itself
+        whole = text.encode(errors="replace").decode()
+        return any(token != unknown for token in tokenizer.encode(whole, add_special_tokens=False).ids)
 
     @cached_property
     def _tokens(self) -> "Tokens":

@@ -15,8 +15,8 @@ class EmbeddingUnavailable(Exception):
     Parameters
     ----------
     reason
-        Stable snake_case name: ``model_missing``, ``model_corrupt``, ``model_dimension``, ``model_unknown`` or
-        ``embedder_failed``.
+        Stable snake_case name: ``model_missing``, ``model_corrupt``, ``model_dimension``, ``model_unknown``,
+        ``embedder_failed`` or ``no_known_token``.
     detail
         One sentence for a person, and how to mend it.
     """
