@@ -130,7 +130,8 @@ $$;
 --           infinity where rows are cut off
 -- A row is read where its terms are rare enough together: where the idf of its three rarest, among the 16 rarest of the
 -- query, adds up to a threshold. So of common words only rows are read that hold several. The word index walks through
--- the rows of each term that may be the rarest of a row: a tenth of what the caller may search at the most, or 50,000.
+-- the rows of each term that may be the rarest of a row: together a tenth of what the caller may search at the most, or
+-- 50,000, or as many as may be read, whichever is more.
 create or replace function engine.rows_to_read(
     q engine.query_terms, org uuid, rows float8, again boolean, out query text, out conditions tsquery[],
     out bound float8

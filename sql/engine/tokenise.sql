@@ -1,6 +1,6 @@
 -- Text -> terms, the same for what is stored and what is asked. Three kinds of terms: English stems of words, whole
--- identifiers beside their parts, and Chinese, Japanese and Korean signs, one by one and two by two. A change of what it
--- returns is a new tokeniser_version, so that rows made by an older one can be found and made again.
+-- identifiers beside their parts, and Chinese, Japanese and Korean signs, one by one and two by two. A change of what
+-- it returns is a new tokeniser_version, so that rows made by an older one can be found and made again.
 
 create or replace function engine.tokeniser_version()
 returns smallint language sql immutable parallel safe as $$ select 4::smallint $$;

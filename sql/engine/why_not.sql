@@ -168,7 +168,7 @@ begin
             )
         )
         else jsonb_build_object(
-            'step', 'candidates', 'reason', 'It matches, but others so much better that it was no candidate.'
+            'step', 'candidates', 'reason', 'It matches, but others so much better that it was not weighed.'
         )
     end;
 end

@@ -283,7 +283,10 @@ def test_messages_of_one_position_come_in_the_order_in_which_they_were_written(s
     turns = [f"turn {number}" for number in range(8)]
     items = [write_one(server, org.owner, turn, conversation={"id": "talk", "position": 5}) for turn in turns]
     for place, item in enumerate(items):
-        assert beside(server, org.owner, item, reach=3) == (turns[max(0, place - 3) : place], turns[place + 1 : place + 4])
+        assert beside(server, org.owner, item, reach=3) == (
+            turns[max(0, place - 3) : place],
+            turns[place + 1 : place + 4],
+        )
 
 
 def test_only_messages_of_the_same_scope_are_around(server: Server, org: Org) -> None:
