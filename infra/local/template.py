@@ -38,7 +38,7 @@ _CORS = {"AllowOrigins", "AllowMethods", "AllowHeaders", "ExposeHeaders", "MaxAg
 _PSEUDO = {
     "AWS::Region": REGION,
     "AWS::AccountId": ACCOUNT,
-    "AWS::StackName": "almagest",
+    "AWS::StackName": "local",
     "AWS::Partition": "aws",
     "AWS::URLSuffix": "amazonaws.com",
 }

@@ -1,5 +1,5 @@
 -- Marks an entry of the Hub as read or dismissed by the caller's user, or takes that back; a mark is the user's alone,
--- and the first of a kind counts. A dismissed entry comes back when its severity rises.
+-- and the first of a kind counts. A dismissed entry comes back when it becomes worse.
 --   request  {id, mark: read or dismissed, taken_back: false}
 --   returns  the entry, as list_hub
 --   errors   403 no_user for a caller without a user, 404 not_found

@@ -8,7 +8,7 @@ select
     count(*) filter (where i.index_status in ('pending', 'text_ready')) as waiting,
     count(*) filter (where i.index_status = 'indexing') as indexing,
     count(*) filter (
-        where i.index_status = 'indexing' and coalesce(i.lease_expires_at, '-infinity') < now()
+        where i.index_status = 'indexing' and not engine.lease_holds(i.lease_expires_at)
     ) as leases_expired,
     count(*) filter (where i.index_status = 'failed') as failed,
     max(i.index_attempts) as most_attempts,

@@ -13,7 +13,7 @@ select
     r.error,
     r.figures,
     r.started_at,
-    r.lease_expires_at < now() and r.state = 'running' as lease_expired,
+    r.state = 'running' and not engine.lease_holds(r.lease_expires_at) as lease_expired,
     r.id as run_id
 from almagest.job_runs as r
 cross join lateral (

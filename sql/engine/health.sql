@@ -290,12 +290,13 @@ begin
 end
 $$;
 
--- Since when an item waits to be indexed. Once it was tried, or where it is due in the future, when it is due says
--- nothing of that.
+-- Since when an item waits to be indexed. Where a try has failed, or it is due in the future, when it is due says nothing
+-- of that; one that is in its first try waits no more.
 create or replace function engine.waits_since(i almagest.items)
 returns timestamptz language sql stable as $$
     select case
         when (i).index_attempts = 0 and (i).index_after <= now() then (i).index_after
+        when (i).index_attempts = 1 and engine.lease_holds((i).lease_expires_at) then now()
         else least((i).updated_at, now())
     end
 $$;

@@ -1,19 +1,21 @@
 -- What remediation does to the database: each function mends up to so many, does nothing where there is nothing, and
 -- returns how many, or which, it mended.
 
--- Whether what a run found and did speaks for this installation: it was done in the stack whose schedules run, as the
--- latest run by schedule says (its time is in whole seconds, that of a run by hand is not). A machine besides has
--- files, memory and a network of its own: what it finds is kept and shown, and says nothing of the functions.
+-- The stack whose schedules run, as the latest run by schedule says: its time is in whole seconds, that of a run by hand
+-- is not. Null where none has run.
+create or replace function engine.installation()
+returns text language sql stable as $$
+    select r.stack from almagest.job_runs as r
+    where r.scheduled_for = date_trunc('second', r.scheduled_for)
+    order by r.id desc
+    limit 1
+$$;
+
+-- Whether what a run found and did speaks for this installation: it was done in its stack. A machine besides has files,
+-- memory and a network of its own: what it finds is kept and shown, and says nothing of the functions.
 create or replace function engine.speaks(run bigint)
 returns boolean language sql stable as $$
-    select r.stack = coalesce((
-        select s.stack from almagest.job_runs as s
-        where s.scheduled_for = date_trunc('second', s.scheduled_for)
-        order by s.id desc
-        limit 1
-    ), r.stack)
-    from almagest.job_runs as r
-    where r.id = run
+    select r.stack = coalesce(engine.installation(), r.stack) from almagest.job_runs as r where r.id = run
 $$;
 
 -- Takes the latest health run that found something and has not been tried, of the last day; null where there is none.

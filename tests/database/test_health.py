@@ -661,6 +661,15 @@ def test_the_backlog_is_measured_from_when_an_item_began_to_wait(server: Server,
     assert 10800 <= health.backlog()[1] < 10805
     [seconds] = server.rows("select oldest_seconds::float from dashboard.index_backlog")
     assert 10800 <= seconds < 10805
+    # Somebody is at it for the first time: it waits no more, though it was written long ago.
+    server.rows(
+        "update almagest.items set index_attempts = 1, index_status = 'indexing', lease_owner = 'one',"
+        " lease_expires_at = now() + interval '1 minute' where id = %s",
+        item,
+    )
+    assert health.backlog() == (1, 0.0)
+    server.rows("update almagest.items set lease_expires_at = now() - interval '1 minute' where id = %s", item)
+    assert health.backlog()[1] > 10800
     # Tried, and due in an hour: it has waited since it was written.
     server.rows(
         "update almagest.items set index_after = now() + interval '1 hour', index_attempts = 3,"

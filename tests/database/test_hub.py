@@ -9,7 +9,6 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from almagest.database.retention import Retention
 from almagest.operations import retention
 from infra.local.postgres import Postgres
 from tests.database.support import Caller, Org, Refused, Server, attempt, serve
@@ -135,13 +134,13 @@ def test_what_was_closed_90_days_ago_ends_with_its_marks(
     opened = tell(server, key="health.open", org=org.id)
     server.rows("update almagest.hub_feed set opened_at = now() - interval '900 days' where id = %s", opened)
     server.rows("update almagest.hub_feed set updated_at = opened_at where id = %s", opened)
-    assert retention.expire_hub_entries(Retention(server.owner), datetime.now(UTC)) == 5
+    assert retention.end_old_work(server.owner, datetime.now(UTC))["hub_entries"] == 5
     assert server.rows(
         "select f.key, count(m.*) from almagest.hub_feed as f left join almagest.hub_marks as m on m.entry_id = f.id"
         " where f.org_id = %s group by f.key order by f.key",
         org.id,
     ) == [("health.k89", 1), ("health.open", 0)]
-    assert retention.expire_hub_entries(Retention(server.owner), datetime.now(UTC)) == 0
+    assert retention.end_old_work(server.owner, datetime.now(UTC))["hub_entries"] == 0
 
 
 def test_two_at_once_open_one_entry(server: Server, org: Org) -> None:

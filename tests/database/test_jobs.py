@@ -15,7 +15,7 @@ from almagest.operations.jobs import heartbeat, runner
 from almagest.operations.jobs.errors import LeaseLost
 from almagest.operations.jobs.job import Job, Run, Step
 from almagest.operations.jobs.runner import Outcome, read_time, run_job
-from almagest.operations.retention import expire_runs
+from almagest.operations.retention import end_old_work
 from almagest.problems import Problem
 from tests.database.concurrency import at_once
 from tests.database.support import Server
@@ -544,7 +544,7 @@ def test_old_runs_end_but_the_latest_of_each_job(server: Server, monkeypatch: py
     )
     server.rows("insert into almagest.health_runs (run_id, status) select min(id), 'ok' from almagest.job_runs")
 
-    assert expire_runs(Jobs(server.owner), datetime.now(UTC)) == 7
+    assert end_old_work(server.owner, datetime.now(UTC))["runs"] == 7
     assert server.rows("select job, state from almagest.job_runs order by job") == [
         ("cleaning", "succeeded"),
         ("running", "running"),
@@ -553,4 +553,4 @@ def test_old_runs_end_but_the_latest_of_each_job(server: Server, monkeypatch: py
     assert len(steps(server)) == 3
     assert server.value("select count(*) from almagest.health_runs") == 0
     server.rows("update almagest.job_runs set started_at = now() - interval '900 days'")
-    assert expire_runs(Jobs(server.owner), datetime.now(UTC)) == 0
+    assert end_old_work(server.owner, datetime.now(UTC))["runs"] == 0

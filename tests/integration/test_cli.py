@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -373,7 +374,8 @@ def test_retention_is_said_and_done(run: Run, org: str, project: Supabase, monke
     assert run("retention", "status")["due"] == []
     run("retention", "set", "--org", org, "--reset")
     assert [each["org"] for each in run("retention", "status")["settings"]] == [None]
-    assert "unknown_org" in run("retention", "set", "--org", "nobody", "--trace-days", "3", status=1)
+    for words in (["--trace-days", "3"], ["--reset"]):
+        assert "unknown_org" in run("retention", "set", "--org", "nobody", *words, status=1)
     assert "invalid_request" in run("retention", "set", "--org", org, status=1)
 
 
@@ -421,7 +423,21 @@ def test_what_is_wrong_with_a_run_is_said(run: Run, project: Supabase, monkeypat
     for wrong in ("noon", "2026-11-30", "2026-11-30T12:00:00", "0001-01-01T00:00:00+14:00"):
         assert "invalid_time" in run("jobs", "run", "retention", "--scheduled-for", wrong, status=1), wrong
     monkeypatch.setenv("DATABASE_URL", "postgresql://postgres@127.0.0.1:1/postgres")
-    assert "database_unavailable" in run("jobs", "run", "retention", status=1)
+    told = " ".join(run("jobs", "run", "retention", status=1).split())
+    assert "database_unavailable" in told
+    assert "is DATABASE_URL right" in told
+
+
+def test_runs_by_schedule_are_of_one_stack(run: Run, project: Supabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the first machine that does one by hand would be the installation, and open and close what people are told."""
+    monkeypatch.setenv("DATABASE_URL", project.database_url)
+    assert run("jobs", "run", "retention", "--scheduled-for", "2026-11-28T03:30:00Z")["state"] == "succeeded"
+    monkeypatch.setenv("ALMAGEST_STACK", "laptop")
+    told = run("jobs", "run", "retention", "--scheduled-for", "2026-11-29T03:30:00Z", status=1)
+    assert "other_stack" in told
+    assert run("jobs", "run", "retention")["state"] == "succeeded"
+    monkeypatch.setenv("ALMAGEST_STACK", "local")
+    assert run("jobs", "run", "retention", "--scheduled-for", "2026-11-29T03:30:00Z")["state"] == "succeeded"
 
 
 def test_a_job_that_is_at_work_already_is_left_alone(
@@ -525,3 +541,42 @@ def test_an_agent_reads_what_it_is_told_and_cannot_mark_it(
     refused = run("hub", "dismiss", entry, status=1)
     assert refused.startswith("Error (no_user): ")
     assert refused.count("\n") == 1
+
+
+NOT_UTF8 = os.fsdecode(b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "--org", NOT_UTF8],
+        ["retention", "set", "--org", NOT_UTF8, "--trace-days", "5"],
+        ["profile", "get", NOT_UTF8],
+        ["remember", "ok", "--idempotency-key", NOT_UTF8],
+        ["search", NOT_UTF8],
+        ["jobs", "run", NOT_UTF8],
+    ],
+)
+def test_what_is_not_utf8_is_an_error_in_one_sentence(
+    run: Run, org: str, project: Supabase, monkeypatch: pytest.MonkeyPatch, words: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("DATABASE_URL", project.database_url)
+    if words[0] == "export":
+        with pytest.raises(SystemExit):
+            main(words)
+        told = capsys.readouterr().err
+    else:
+        told = run(*words, status=1)
+    assert re.match(r"Error \([a-z0-9_]+\): ", told)
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("name", ["ALMAGEST_KEY", "ALMAGEST_STACK", "DATABASE_URL"])
+def test_so_is_a_variable_that_is_not(
+    run: Run, org: str, project: Supabase, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", project.database_url)
+    monkeypatch.setenv(name, NOT_UTF8)
+    words = ["hub"] if name == "ALMAGEST_KEY" else ["jobs", "run", "index_sweep"]
+    assert re.match(r"Error \([a-z0-9_]+\): ", run(*words, status=1))

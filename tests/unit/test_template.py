@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from almagest.settings import Settings
 from infra.local import ROOT
 from infra.local.scheduler import trigger
 from infra.local.template import Cors, Function, Schedule, TemplateError, read_template
@@ -63,6 +64,12 @@ def read(path: Path, text: str, **parameters: str) -> dict[str, Function]:
     file = path / "template.yaml"
     file.write_text(text)
     return read_template(file, parameters)
+
+
+def test_a_local_stack_is_the_one_that_a_command_speaks_for() -> None:
+    """Or what its schedules find and what is asked for by hand would be of two installations."""
+    functions = read_template(ROOT / "template.yaml", PARAMETERS)
+    assert functions["jobs"].environment["ALMAGEST_STACK"] == Settings.model_fields["stack"].default
 
 
 def test_functions_as_they_are_deployed(tmp_path: Path) -> None:

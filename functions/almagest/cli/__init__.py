@@ -79,11 +79,17 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a problem becomes one sentence on standard error and exit status 1."""
+    """Run a command; a problem becomes one sentence on standard error and exit status 1.
+
+    What is not UTF-8 in an argument or in the environment comes as half characters, which no setting, no request and no
+    statement can be made of.
+    """
     # What the layers below log is for functions; here the problem itself is told.
     logging.getLogger("almagest").addHandler(logging.NullHandler())
     try:
         app(arguments)
     except Problem as problem:
         output.print_error(problem.code, problem.detail)
+    except UnicodeEncodeError:
+        output.print_error("not_utf8", "An argument, or a variable of the environment, is not UTF-8.")
     sys.exit(1)

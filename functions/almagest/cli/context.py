@@ -96,7 +96,7 @@ def open_runtime() -> Iterator["Runtime"]:
     try:
         yield runtime
     except Problem as problem:
-        if problem.code != "database_unavailable":
+        if problem.code != "database_unavailable" or isinstance(problem, _DatabaseUnavailable):
             raise
         if read_environment().supabase_url:
             detail = f"No answer from {settings.supabase_url}: is SUPABASE_URL right, and the project up?"
@@ -158,7 +158,11 @@ def database_errors() -> Iterator[None]:
         raise Problem(503, "schema_mismatch", "This database lacks something: run `almagest migrate`.") from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         detail = f"The database does not answer ({type(error).__name__}): is DATABASE_URL right, and the database up?"
-        raise Problem(503, "database_unavailable", detail) from error
+        raise _DatabaseUnavailable(503, "database_unavailable", detail) from error
+
+
+class _DatabaseUnavailable(Problem):
+    """DATABASE_URL does not answer, whatever SUPABASE_URL does."""
 
 
 def current_caller(runtime: "Runtime") -> "Caller":

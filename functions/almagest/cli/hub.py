@@ -57,7 +57,7 @@ def read(entry: EntryId, undo: Undo = False, as_json: Json = False) -> None:
 
 @app.command()
 def dismiss(entry: EntryId, undo: Undo = False, as_json: Json = False) -> None:
-    """Put an entry away, for yourself; it comes back when its severity rises."""
+    """Put an entry away, for yourself; it comes back when it becomes worse."""
     _mark(entry, "dismissed", undo, as_json)
 
 

@@ -16,6 +16,7 @@ from almagest.problems import Problem
 
 if TYPE_CHECKING:
     from almagest.operations.jobs.runner import Outcome
+    from almagest.settings import Settings
 
 app = group("Jobs: what runs by schedule, each run once.")
 
@@ -76,12 +77,32 @@ def run_now(name: JobName, scheduled_for: ScheduledFor = None, as_json: Json = F
     with open_runtime() as runtime, database_errors(), logs_on_stderr():
         if not runtime.settings.database_url:
             raise Problem(503, "no_stack", "There is no database: set DATABASE_URL.")
+        if scheduled_for:
+            _demand_installation(runtime.settings)
         outcome = run_job(runtime, job, at, job.seconds)
     if as_json:
         output.print_json(outcome.as_data())
     else:
         output.print_record(outcome.as_data())
     _tell(outcome)
+
+
+def _demand_installation(settings: "Settings") -> None:
+    """Refuse runs of times by schedule to any other machine: whoever does these is the installation.
+
+    Raises
+    ------
+    Problem
+        409 `other_stack`.
+    """
+    from almagest.database.jobs import Jobs
+    from almagest.database.session import connect
+
+    with connect(settings, autocommit=True) as connection:
+        stack = Jobs(connection).installation()
+    if stack not in (None, settings.stack):
+        sentence = f"Runs by schedule are the stack {stack}'s: send its function the event, or leave the time out."
+        raise Problem(409, "other_stack", sentence)
 
 
 @app.command("history", epilog=examples("almagest jobs history", "almagest jobs history retention -n 5 --json"))

@@ -21,13 +21,12 @@ def run_now(seconds: Seconds = 3600, as_json: Json = False) -> None:
     """Do now what the daily job does: partitions for the months to come, and an end to what is over."""
     from datetime import UTC, datetime
 
-    from almagest.database.jobs import Jobs
     from almagest.database.retention import Retention
-    from almagest.operations.retention import expire_runs, retain
+    from almagest.operations.retention import end_old_work, retain
 
     with open_session(autocommit=True) as connection:
         counts = retain(Retention(connection), seconds, report=output.print_message)
-        counts["runs"] = expire_runs(Jobs(connection), datetime.now(UTC))
+        counts |= end_old_work(connection, datetime.now(UTC))
     _show(counts, as_json)
 
 
@@ -76,9 +75,12 @@ def set_days(
         raise Problem(422, "invalid_request", "Give days, or --reset with --org.")
     with open_session(autocommit=True) as connection:
         retention = Retention(connection)
-        if reset and org is not None:
+        known = (
             retention.forget_days(org)
-        elif not retention.set_days(org, trace_days, idempotency_days):
+            if reset and org is not None
+            else retention.set_days(org, trace_days, idempotency_days)
+        )
+        if not known:
             raise Problem(404, "unknown_org", f"There is no org {org!r}.")
         [set_] = [each for each in retention.settings() if each["org"] == org] or [{"org": org}]
     _show(set_, as_json)

@@ -101,6 +101,10 @@ class Jobs:
         """The latest runs of a job or of all, the last begun first, with their steps."""
         return self._named(self._connection.execute("select * from engine.run_history(%s, %s)", (job, most)))
 
+    def installation(self) -> str | None:
+        """The stack whose schedules run; None where none has run."""
+        return self._row("select engine.installation()")[0]
+
     def expire(self, before: datetime, batch: int) -> int:
         """Delete up to `batch` runs that began before a moment, but the latest of each job; how many."""
         return int(self._row("select engine.expire_runs(%s, %s)", before, batch)[0])

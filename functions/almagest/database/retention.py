@@ -93,13 +93,15 @@ class Retention:
         ).fetchall()
         return bool(made)
 
-    def forget_days(self, org: str) -> None:
-        """Let an org keep things for as long as the installation does."""
-        self._connection.execute(
-            "delete from almagest.retention"
-            " where org_id = (select id from almagest.orgs where slug = %s and not is_system)",
+    def forget_days(self, org: str) -> bool:
+        """Let an org keep things for as long as the installation does; False when there is no such org."""
+        found = self._connection.execute(
+            "with org as (select id from almagest.orgs where slug = %s and not is_system),"
+            " gone as (delete from almagest.retention where org_id in (select id from org))"
+            " select id from org",
             (org,),
-        )
+        ).fetchall()
+        return bool(found)
 
     def partitions(self) -> list[dict[str, Any]]:
         """Each partition of the traces with its bounds, its rows as last estimated, and its bytes."""

@@ -148,7 +148,7 @@ def delete_read(entry: str) -> HubEntry:
 
 @app.post("/v1/search/hub/<entry>/dismiss", summary="Dismiss an entry of the Hub", operation_id="dismiss_hub")
 def post_dismiss(entry: str, request: Empty) -> HubEntry:
-    """Out of the user's own list, until its severity rises; a key without a user gets a 403."""
+    """Out of the user's own list, until it becomes worse; a key without a user gets a 403."""
     return mark_hub(app.runtime, app.caller, path_id(entry), "dismissed")
 
 

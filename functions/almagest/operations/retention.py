@@ -11,6 +11,8 @@ from almagest.database.jobs import Jobs
 from almagest.database.retention import TABLES, Busy, Retention, Step
 
 if TYPE_CHECKING:
+    import psycopg
+
     from almagest.operations.jobs.job import Run
 
 BATCH = 5_000
@@ -31,24 +33,22 @@ def end_what_is_over(run: "Run") -> dict[str, Any]:
 
     figures: dict[str, Any] = dict(run.step("retain", lambda _: dict(retain(Retention(run.connection), left()))))
 
-    def end_old(_: object) -> dict[str, Any]:
-        now = datetime.now(UTC)
-        return {
-            "runs": expire_runs(Jobs(run.connection), now),
-            "hub_entries": expire_hub_entries(Retention(run.connection), now),
-        }
-
-    return figures | run.step("runs", end_old)
+    return figures | run.step("runs", lambda _: dict(end_old_work(run.connection, datetime.now(UTC))))
 
 
-def expire_runs(jobs: Jobs, at: datetime) -> int:
-    """Delete the runs of scheduled work that are too old at a moment, but the latest of each job; how many."""
-    return _in_batches(partial(jobs.expire, at - timedelta(days=RUN_DAYS)))
+def end_old_work(connection: "psycopg.Connection", at: datetime) -> dict[str, int]:
+    """Delete runs of scheduled work and closed entries of the Hub that are too old at a moment.
 
-
-def expire_hub_entries(retention: Retention, at: datetime) -> int:
-    """Delete the Hub's entries that were closed too long before a moment, with their marks; how many."""
-    return _in_batches(partial(retention.expire_hub_entries, at - timedelta(days=RUN_DAYS)))
+    Returns
+    -------
+    dict
+        How many `runs` went, of which the latest of each job stays, and how many `hub_entries`, with their marks.
+    """
+    before = at - timedelta(days=RUN_DAYS)
+    return {
+        "runs": _in_batches(partial(Jobs(connection).expire, before)),
+        "hub_entries": _in_batches(partial(Retention(connection).expire_hub_entries, before)),
+    }
 
 
 def retain(
