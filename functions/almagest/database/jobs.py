@@ -103,7 +103,8 @@ class Jobs:
 
     def installation(self) -> str | None:
         """The stack whose schedules run; None where none has run."""
-        return self._row("select engine.installation()")[0]
+        stack: str | None = self._row("select engine.installation()")[0]
+        return stack
 
     def expire(self, before: datetime, batch: int) -> int:
         """Delete up to `batch` runs that began before a moment, but the latest of each job; how many."""
