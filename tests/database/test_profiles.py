@@ -357,3 +357,44 @@ def test_a_leg_that_stands_alone_answers_whatever_its_weight(
     vector = search(server, org.owner, "of the", one_hot(1))
     assert (lexical["mode"], ids(lexical)) == ("lexical", [item])
     assert (vector["mode"], ids(vector)) == ("vector", [item])
+
+
+def hybrids(answer: dict[str, Any]) -> dict[str, float]:
+    """The fused score of each result, before strength."""
+    return {result["id"]: result["scores"]["hybrid"] for result in answer["results"]}
+
+
+def test_ranks_are_given_by_what_found_a_candidate(server: Server, org: Org) -> None:
+    """What holds none of the words, or means something else, has no place in that ranking, however few there are."""
+    both = write_one(server, org.owner, "turtles swim", one_hot(1))
+    words = write_one(server, org.owner, "many of the turtles swim in the sea by night", one_hot(9))
+    meaning = write_one(server, org.owner, "tortoises walk", one_hot(1, 2))
+    put(org, fusion="rrf")
+
+    assert hybrids(search(server, org.owner, "turtles", one_hot(1))) == pytest.approx(
+        {both: 1, words: 0.7 * 61 / 62, meaning: 0.3 * 61 / 62}, abs=1e-4
+    )
+    assert hybrids(search(server, org.owner, "zzyzx", one_hot(1, 2))) == pytest.approx(
+        {meaning: 0.3, both: 0.3 * 61 / 62}, abs=1e-4
+    )
+    assert hybrids(search(server, org.owner, "night", one_hot(7))) == pytest.approx({words: 0.7}, abs=1e-4)
+    put(org, fusion="rrf", vector_threshold=0.8)
+    assert meaning not in hybrids(search(server, org.owner, "turtles", one_hot(1)))
+
+
+def test_attributes_are_a_ranking_of_their_own(server: Server, org: Org) -> None:
+    text = write_one(server, org.owner, "turtles swim", one_hot(1))
+    titled = write_one(server, org.owner, "they swim in the sea with other turtles by night", one_hot(1), title="Turtles")
+
+    put(org, fusion="rrf", keyword_weight=0.5, vector_weight=0, metadata_weight=0.5)
+    found = hybrids(search(server, org.owner, "turtles", one_hot(1)))
+    assert found[titled] > 0.98
+    assert found[text] == pytest.approx(0.5, abs=0.01)
+    put(org, fusion="rrf", keyword_weight=0, vector_weight=0, metadata_weight=1)
+    assert hybrids(search(server, org.owner, "turtles", one_hot(1))) == pytest.approx({titled: 1})
+
+
+def test_equal_scores_have_equal_ranks(server: Server, org: Org) -> None:
+    items = [write_one(server, org.owner, f"turtles n{n}x", one_hot(1)) for n in range(3)]
+    put(org, fusion="rrf", keyword_weight=0.5, vector_weight=0.5)
+    assert hybrids(search(server, org.owner, "turtles", one_hot(1))) == pytest.approx(dict.fromkeys(items, 1))
