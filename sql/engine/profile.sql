@@ -139,18 +139,30 @@ begin
 end
 $$;
 
+-- The first of these weights that is not 0; 1 where all are.
+create or replace function engine.first_weight(knobs jsonb, names text[])
+returns jsonb language sql immutable parallel safe as $$
+    select coalesce((
+        select knobs -> n.name
+        from unnest(names) with ordinality as n (name, place)
+        where (knobs ->> n.name)::float8 > 0
+        order by n.place
+        limit 1
+    ), '1')
+$$;
+
 -- The knobs that count in one mode of answering. A leg that has to answer without the other one takes the other's
--- weight where it has none of its own, so that no profile leaves a degraded search without an answer.
+-- weight where it has none of its own, or else that of the attributes, which alone would leave out whatever has none
+-- that match: so no weights leave a degraded search without an answer.
 create or replace function engine.mode_knobs(knobs jsonb, mode text)
 returns jsonb language sql immutable parallel safe as $$
     select laid || case
-        when mode in ('lexical', 'substring') and (laid ->> 'keyword_weight')::float8 = 0
-            then jsonb_build_object('keyword_weight', laid -> 'vector_weight')
-        when mode = 'vector' and (laid ->> 'vector_weight')::float8 = 0
-            -- of the attributes' too, since there are no words that these could match
-            then jsonb_build_object('vector_weight', case
-                when (laid ->> 'keyword_weight')::float8 = 0 then laid -> 'metadata_weight' else laid -> 'keyword_weight'
-            end)
+        when mode in ('lexical', 'substring') then jsonb_build_object(
+            'keyword_weight', engine.first_weight(laid, '{keyword_weight,vector_weight,metadata_weight}')
+        )
+        when mode = 'vector' then jsonb_build_object(
+            'vector_weight', engine.first_weight(laid, '{vector_weight,keyword_weight,metadata_weight}')
+        )
         else '{}'
     end
     from (select (knobs - 'modes') || coalesce(knobs -> 'modes' -> mode, '{}') as laid) as k

@@ -384,7 +384,9 @@ def test_ranks_are_given_by_what_found_a_candidate(server: Server, org: Org) -> 
 
 def test_attributes_are_a_ranking_of_their_own(server: Server, org: Org) -> None:
     text = write_one(server, org.owner, "turtles swim", one_hot(1))
-    titled = write_one(server, org.owner, "they swim in the sea with other turtles by night", one_hot(1), title="Turtles")
+    titled = write_one(
+        server, org.owner, "they swim in the sea with other turtles by night", one_hot(1), title="Turtles"
+    )
 
     put(org, fusion="rrf", keyword_weight=0.5, vector_weight=0, metadata_weight=0.5)
     found = hybrids(search(server, org.owner, "turtles", one_hot(1)))
@@ -398,3 +400,29 @@ def test_equal_scores_have_equal_ranks(server: Server, org: Org) -> None:
     items = [write_one(server, org.owner, f"turtles n{n}x", one_hot(1)) for n in range(3)]
     put(org, fusion="rrf", keyword_weight=0.5, vector_weight=0.5)
     assert hybrids(search(server, org.owner, "turtles", one_hot(1))) == pytest.approx(dict.fromkeys(items, 1))
+
+
+@pytest.mark.parametrize("mode", ["lexical", "substring", "vector"])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_no_weights_leave_a_degraded_search_without_an_answer(
+    server: Server, org: Org, mode: str, everywhere: bool
+) -> None:
+    item = write_one(server, org.owner, "turtles swim -> there", one_hot(1))
+    knobs = {"keyword_weight": 0, "vector_weight": 0, "metadata_weight": 1}
+    put(org, **(knobs if everywhere else {"modes": {mode: knobs}}))
+    query, vector, leg = {
+        "lexical": ("turtles", None, "keyword"), "substring": ("->", None, "keyword"),
+        "vector": ("tortoises", one_hot(1), "vector"),
+    }[mode]  # fmt: skip
+    answer = search(server, org.owner, query, vector, legs=[leg])
+    assert (answer["mode"], ids(answer)) == (mode, [item])
+
+
+def test_weights_that_became_all_0_leave_an_answer_by_one_leg(server: Server, org: Org) -> None:
+    """As when an installation takes back the weight that an org's own knobs were laid over."""
+    item = write_one(server, org.owner, "turtles swim", one_hot(1))
+    put(org, keyword_weight=0, vector_weight=0, metadata_weight=1)
+    server.rows(
+        "update almagest.search_profiles set knobs = knobs - 'metadata_weight' where org_id = %s", org.id
+    )  # whose built-in value is 0
+    assert ids(search(server, org.owner, "turtles")) == [item]
