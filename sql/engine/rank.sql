@@ -176,7 +176,7 @@ begin
     boosted as (
         select
             b.*, engine.strength(s, t.strength_floor, b.evergreen, now()) as strength,
-            case when strpos(wish.words, ' ' || lower(b.agent_name) || ' ') > 0 then author_boost else 0 end as author,
+            case when strpos(wish.words, engine.plain_words(b.agent_name)) > 0 then author_boost else 0 end as author,
             date_boost * engine.is_at(wish.years, wish.months, wish.days, b.occurred_at) as date,
             case when b.says_when then when_boost else 0 end as said_when,
             case when b.sequence <> b.item_id and b.only_asks then question_turn_share else 1 end as asking

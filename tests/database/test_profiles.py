@@ -426,3 +426,28 @@ def test_weights_that_became_all_0_leave_an_answer_by_one_leg(server: Server, or
         "update almagest.search_profiles set knobs = knobs - 'metadata_weight' where org_id = %s", org.id
     )  # whose built-in value is 0
     assert ids(search(server, org.owner, "turtles")) == [item]
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "named"),
+    [
+        ("Anna", "what did Anna's crew say of turtles?", True),
+        ("scout-2", "turtles of scout-2", True),
+        ("scout-2", "turtles of scout 2", True),
+        ("scout-2", "turtles of scout", False),
+        ("Jean-Luc", "did jean-luc see turtles", True),
+        ("build_bot", "(build_bot) turtles", True),
+        ("O'Neil", "O\u2019Neil: turtles", True),
+        ("d.vader", "turtles by d.vader", True),
+        ("Zoë", "turtles Zoe saw", True),
+        ("Zoe", "turtles ZOË saw", True),
+        ("Ann", "turtles Anna saw", False),
+        ("...", "turtles ... there", False),
+    ],
+)
+def test_who_said_it_is_named_whatever_signs_the_name_has(
+    server: Server, org: Org, name: str, query: str, named: bool
+) -> None:
+    write_one(server, org.owner, "turtles swim", one_hot(1), agent_name=name)
+    [candidate] = search(server, org.owner, query, one_hot(1), explain=True)["explain"]["candidates"]
+    assert candidate.get("boosts", {}).get("author") == (0.08 if named else None)
