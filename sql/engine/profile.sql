@@ -252,8 +252,9 @@ returns table (field text, message text) language sql immutable parallel safe as
     ) as e
 $$;
 
--- What is wrong with knobs by themselves or laid over a base, as the 422 invalid_knobs that names each; null where
--- nothing is. It repeats names that a caller made up, so it is answered, not raised: what is raised is in the log.
+-- What is wrong with knobs by themselves, as they were given, or laid over a base, as they are kept; as the 422
+-- invalid_knobs that names each, and null where nothing is. It repeats names that a caller made up, so it is answered,
+-- not raised: what is raised is in the log.
 create or replace function engine.knob_problem(knobs jsonb, base jsonb)
 returns jsonb language plpgsql stable as $$
 declare
@@ -264,7 +265,7 @@ declare
 begin
     errors := coalesce(errors, (
         select jsonb_agg(jsonb_build_object('field', 'knobs.' || e.field, 'message', e.message))
-        from engine.knob_conflicts(engine.lay_over(base, knobs)) as e
+        from engine.knob_conflicts(engine.lay_over(base, engine.round_knobs(knobs))) as e
     ));
     return case when errors is not null then jsonb_build_object(
         'status', 422, 'code', 'invalid_knobs', 'errors', errors, 'detail', format('The knobs are not valid: %s.', (

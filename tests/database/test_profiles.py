@@ -451,3 +451,21 @@ def test_who_said_it_is_named_whatever_signs_the_name_has(
     write_one(server, org.owner, "turtles swim", one_hot(1), agent_name=name)
     [candidate] = search(server, org.owner, query, one_hot(1), explain=True)["explain"]["candidates"]
     assert candidate.get("boosts", {}).get("author") == (0.08 if named else None)
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("candidates", 1.0000001), ("candidates", 500.0000004), ("candidates", 0.9999999), ("keyword_scale", 0.0999999),
+        ("keyword_scale", 0.09999996), ("high", 1.0000001), ("fused_floor", -5e-324),
+    ],
+)  # fmt: skip
+def test_limits_are_those_of_the_value_that_was_given(org: Org, knob: str, value: float) -> None:
+    """Not of what is kept of it."""
+    assert errors(org, {knob: value})[knob].startswith("must be a ")
+    assert errors(org, {"modes": {"lexical": {knob: value}}})[f"modes.lexical.{knob}"].startswith("must be a ")
+
+
+def test_conflicts_are_those_of_the_values_that_are_kept(org: Org) -> None:
+    assert errors(org, {"high": 0.6, "standard": 0.5999999}) == {"standard": "must be less than high"}
+    assert put(org, strength_low=0.6000001, strength_high=0.6)["own"] == {"strength_low": 0.6, "strength_high": 0.6}
