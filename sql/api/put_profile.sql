@@ -14,8 +14,9 @@ declare
     problem jsonb;
 begin
     if profile !~ '^[a-z][a-z0-9_]{0,62}$' then
-        perform engine.problem(
-            422, 'invalid_name', 'A profile''s name has 1 to 63 lower case letters, digits or _, and starts with a letter.'
+        perform engine.field_problem(
+            'invalid_name', 'name', 'must have 1 to 63 lower case letters, digits or _, and start with a letter',
+            'A profile''s name has 1 to 63 lower case letters, digits or _, and starts with a letter.'
         );
     end if;
     problem := engine.knob_problem(

@@ -56,7 +56,10 @@ begin
         or (at.passed between 1 and jsonb_array_length(searched.trace -> 'candidates')) is not true
         or (request ->> 'query' is null or left(request ->> 'query', 1000) = searched.query) is not true
     then
-        perform engine.problem(422, 'invalid_cursor', 'The cursor is none that you were given, or has expired.');
+        perform engine.field_problem(
+            'invalid_cursor', 'cursor', 'must be the next_cursor of an answer to you that has not expired',
+            'The cursor is none that you were given, or has expired.'
+        );
     end if;
     as_of := (searched.trace ->> 'as_of')::timestamptz;
     states := engine.asked_states(searched.trace);

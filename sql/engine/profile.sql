@@ -133,7 +133,9 @@ declare
     knobs jsonb := engine.profile_knobs((c).org_id, profile);
 begin
     if knobs is null then
-        perform engine.problem(422, 'unknown_profile', 'There is no search profile of this name.');
+        perform engine.field_problem(
+            'unknown_profile', 'profile', 'must be the name of a search profile', 'There is no search profile of this name.'
+        );
     end if;
     return knobs;
 end

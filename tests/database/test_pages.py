@@ -328,3 +328,11 @@ def test_a_redacted_trace_goes_on_with_no_query(server: Server, org: Org, answer
             page(server, org.owner, first["next_cursor"], query=query)
     for query in ({}, {"query": None}):
         assert ids(page(server, org.owner, first["next_cursor"], k=30, **query)) == answers[5:]
+
+
+@pytest.mark.parametrize("function", ["search", "list_hub"])
+def test_a_bad_cursor_is_named_as_the_field(server: Server, org: Org, function: str) -> None:
+    with pytest.raises(Refused, match="422 invalid_cursor") as refused:
+        server.call(function, org.owner, {"cursor": "x"})
+    [error] = refused.value.members["errors"]
+    assert (error["field"], error["message"][:7]) == ("cursor", "must be")

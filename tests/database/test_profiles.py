@@ -469,3 +469,12 @@ def test_limits_are_those_of_the_value_that_was_given(org: Org, knob: str, value
 def test_conflicts_are_those_of_the_values_that_are_kept(org: Org) -> None:
     assert errors(org, {"high": 0.6, "standard": 0.5999999}) == {"standard": "must be less than high"}
     assert put(org, strength_low=0.6000001, strength_high=0.6)["own"] == {"strength_low": 0.6, "strength_high": 0.6}
+
+
+def test_a_request_is_told_which_field_names_no_profile(server: Server, org: Org) -> None:
+    refused = attempt(server, "search", org.owner, {"query": "turtles", "profile": "nothing"})
+    assert (refused.status, refused.code) == (422, "unknown_profile")
+    assert refused.members["errors"] == [{"field": "profile", "message": "must be the name of a search profile"}]
+    refused = attempt(server, "put_profile", org.owner, {"name": "No-Name", "knobs": {}})
+    assert (refused.status, refused.code) == (422, "invalid_name")
+    assert [error["field"] for error in refused.members["errors"]] == ["name"]
