@@ -363,6 +363,25 @@ class TestExplain:
         ]
         assert rows[0]["fused"] == "0.500 = 0.500 keyword"
 
+    def test_slices_of_one_item_have_each_their_own_place(self) -> None:
+        one, other = uuid4(), uuid4()
+        items = [one, other, one, one, other]
+        listed = [
+            candidate(chunk=number, keyword=0.5, hybrid=0.5, rank=number).model_copy(update={"item": item})
+            for number, item in enumerate(items, start=1)
+        ]
+        listed[4] = listed[4].model_copy(update={"rank": None, "cut": "duplicate"})
+        trace = Trace.model_validate(
+            {
+                "id": uuid4(), "created_at": "2026-11-30T12:00:00Z", "purpose": "search", "profile": "user_search",
+                "mode": "lexical", "knobs": KNOBS, "found": 5, "candidates": listed, "mmr": [], "hidden": 0,
+                "results": [{"item": item} for item in items[:3]],
+            }
+        )  # fmt: skip
+        assert [(row["result"], row["fate"]) for row in explain.candidate_rows(trace)] == [
+            (1, "answer"), (2, "answer"), (3, "answer"), (None, "ranked 4"), (None, "duplicate"),
+        ]  # fmt: skip
+
     def test_stages_are_told_in_their_order(self) -> None:
         rows = list(explain.stage_rows({"rank": 2.5, "read": 0.5, "terms": 0.5, "keyword": 2.0}))
         assert [(row["stage"], row["ms"], row["after"]) for row in rows] == [

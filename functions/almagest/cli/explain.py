@@ -57,16 +57,27 @@ def print_why_not(answer: Mapping[str, Any]) -> None:
 
 def candidate_rows(trace: "Trace") -> Iterator[dict[str, Any]]:
     """A row for each candidate: its place in the answer, the parts of its score, and what became of it."""
-    places = {result.item: place for place, result in enumerate(trace.results, start=1)}
-    for candidate in trace.candidates:
+    for candidate, place in _placed(trace):
         yield {
-            "result": places.get(candidate.item),
+            "result": place,
             "item": _named(candidate),
             "fused": _sum(candidate, trace.knobs),
             "strength": candidate.strength,
             "final": candidate.final,
-            "fate": candidate.cut or _fate(candidate.rank or 0, places.get(candidate.item), len(places)),
+            "fate": candidate.cut or _fate(candidate.rank or 0, place, len(trace.results)),
         }
+
+
+def _placed(trace: "Trace") -> Iterator[tuple["TraceCandidate", int | None]]:
+    """Each candidate with its place in the answer: results name items alone, of which several slices may answer, but
+    come in the order of the candidates.
+    """
+    results = [result.item for result in trace.results]
+    passed = 0
+    for candidate in trace.candidates:
+        is_next = not candidate.cut and results[passed : passed + 1] == [candidate.item]
+        passed += is_next
+        yield candidate, passed if is_next else None
 
 
 def _fate(rank: int, place: int | None, results: int) -> str:
