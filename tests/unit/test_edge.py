@@ -421,3 +421,18 @@ class TestWhatIsNamed:
     def test_some_of_many_numbers(self, ask: Ask) -> None:
         reply = ask("POST", "/v1/search", '{"query": [' + ",".join(["NaN"] * 10_000) + "]}")
         assert [error["field"] for error in reply.body["errors"]] == [f"query[{place}]" for place in range(20)]
+
+    @pytest.mark.parametrize(
+        ("method", "path", "body"),
+        [
+            ("POST", "/v1/search", {"query": "x"}), ("GET", f"/v1/search/items/{ITEM}/neighbours", None),
+            ("GET", f"/v1/search/items/{ITEM}", None), ("POST", "/v1/bootstrap", {}),
+            ("POST", "/v1/write/memories", {"content": "x"}), ("DELETE", f"/v1/write/items/{ITEM}", None),
+        ],
+    )  # fmt: skip
+    def test_a_parameter_that_the_route_does_not_have(self, ask: Ask, method: str, path: str, body: Any) -> None:
+        reply = ask(method, path, body, query={"k": "1", "foo" * 100: "2"})
+        assert (reply.status, reply.body["code"]) == (422, "invalid")
+        told = {error["field"]: error["message"] for error in reply.body["errors"]}
+        assert told == dict.fromkeys([("foo" * 100)[:100], "k"], "unknown parameter")
+        assert "2" not in reply.body["detail"]
