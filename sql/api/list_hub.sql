@@ -15,7 +15,10 @@ declare
     entries jsonb;
 begin
     if request ->> 'cursor' is not null and (after.trace is null or engine.read_hub_entry(c, after.trace) is null) then
-        perform engine.problem(422, 'invalid_cursor', 'The cursor is none that you were given, or has expired.');
+        perform engine.field_problem(
+            'invalid_cursor', 'cursor', 'must be the next_cursor of a page of yours that has not expired',
+            'The cursor is none that you were given, or has expired.'
+        );
     end if;
     entries := engine.read_hub(
         c, null, coalesce(request ->> 'state', 'open'), request ->> 'severity',

@@ -1,8 +1,14 @@
 -- Boosts: small additions to the fused score for what a query says beside its words. Each is a knob of the profile, and
 -- each one's share is in the trace.
 
+-- The words of a text, folded and in lower case, with one space between and around them; null where it has none.
+create or replace function engine.plain_words(content text)
+returns text language sql immutable parallel safe as $$
+    select nullif(regexp_replace(' ' || lower(engine.fold(content)) || ' ', '[^[:alnum:]]+', ' ', 'g'), ' ')
+$$;
+
 -- What a query asks for beside its words.
---   words   lower case, one space between and around them
+--   words   see engine.plain_words
 --   years, months, days   that it names
 --   asks_when   whether it asks for a time
 create or replace function engine.parse_query(
@@ -10,7 +16,7 @@ create or replace function engine.parse_query(
 )
 language sql immutable parallel safe as $$
     select
-        ' ' || regexp_replace(lower(q), '[^[:alnum:]]+', ' ', 'g') || ' ',
+        engine.plain_words(q),
         array(select m[1]::int from regexp_matches(q, '\m((?:19|20)\d\d)\M', 'g') as m),
         array(
             select array_position(

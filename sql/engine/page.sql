@@ -32,9 +32,10 @@ begin
 end
 $$;
 
--- The next k results behind a cursor of the caller's own; 422 invalid_cursor for any other, and for one whose trace has
--- gone. What was archived, erased, edited or hidden from the caller meanwhile is left out.
---   request  {query?}, which must be that of the search
+-- The next k results behind a cursor of a search of the caller's own; 422 invalid_cursor for any other, and for one
+-- whose trace has gone. What was archived, erased, edited or hidden from the caller meanwhile is left out.
+--   request  {query?}, which must be that of the search; where an erasure has taken that out of the trace, no query can
+--            be known to be it, and only a request without one goes on
 -- Returns {mode, degraded_reason, results, trace_id, next_cursor}.
 create or replace function engine.next_page(c engine.caller, cursor text, k int, request jsonb)
 returns jsonb language plpgsql as $$
@@ -49,13 +50,16 @@ declare
 begin
     select r.* into searched
     from almagest.retrievals as r
-    where r.id = at.trace and r.org_id = (c).org_id
+    where r.id = at.trace and r.purpose = 'search' and r.org_id = (c).org_id
         and r.user_id is not distinct from (c).user_id and r.agent_id is not distinct from (c).agent_id;
     if searched.id is null
         or (at.passed between 1 and jsonb_array_length(searched.trace -> 'candidates')) is not true
-        or left(request ->> 'query', 1000) <> searched.query
+        or (request ->> 'query' is null or left(request ->> 'query', 1000) = searched.query) is not true
     then
-        perform engine.problem(422, 'invalid_cursor', 'The cursor is none that you were given, or has expired.');
+        perform engine.field_problem(
+            'invalid_cursor', 'cursor', 'must be the next_cursor of an answer to you that has not expired',
+            'The cursor is none that you were given, or has expired.'
+        );
     end if;
     as_of := (searched.trace ->> 'as_of')::timestamptz;
     states := engine.asked_states(searched.trace);

@@ -13,3 +13,14 @@ begin
         detail = (jsonb_build_object('code', code) || extra)::text;
 end
 $$;
+
+-- The same for one field of a request, which `errors` names as the edge does where it finds fault itself.
+--   message  what the field must be, as after its name
+create or replace function engine.field_problem(code text, field text, message text, title text)
+returns void language plpgsql as $$
+begin
+    perform engine.problem(422, code, title, jsonb_build_object(
+        'errors', jsonb_build_array(jsonb_build_object('field', field, 'message', message))
+    ));
+end
+$$;

@@ -133,24 +133,38 @@ declare
     knobs jsonb := engine.profile_knobs((c).org_id, profile);
 begin
     if knobs is null then
-        perform engine.problem(422, 'unknown_profile', 'There is no search profile of this name.');
+        perform engine.field_problem(
+            'unknown_profile', 'profile', 'must be the name of a search profile', 'There is no search profile of this name.'
+        );
     end if;
     return knobs;
 end
 $$;
 
+-- The first of these weights that is not 0; 1 where all are.
+create or replace function engine.first_weight(knobs jsonb, names text[])
+returns jsonb language sql immutable parallel safe as $$
+    select coalesce((
+        select knobs -> n.name
+        from unnest(names) with ordinality as n (name, place)
+        where (knobs ->> n.name)::float8 > 0
+        order by n.place
+        limit 1
+    ), '1')
+$$;
+
 -- The knobs that count in one mode of answering. A leg that has to answer without the other one takes the other's
--- weight where it has none of its own, so that no profile leaves a degraded search without an answer.
+-- weight where it has none of its own, or else that of the attributes, which alone would leave out whatever has none
+-- that match: so no weights leave a degraded search without an answer.
 create or replace function engine.mode_knobs(knobs jsonb, mode text)
 returns jsonb language sql immutable parallel safe as $$
     select laid || case
-        when mode in ('lexical', 'substring') and (laid ->> 'keyword_weight')::float8 = 0
-            then jsonb_build_object('keyword_weight', laid -> 'vector_weight')
-        when mode = 'vector' and (laid ->> 'vector_weight')::float8 = 0
-            -- of the attributes' too, since there are no words that these could match
-            then jsonb_build_object('vector_weight', case
-                when (laid ->> 'keyword_weight')::float8 = 0 then laid -> 'metadata_weight' else laid -> 'keyword_weight'
-            end)
+        when mode in ('lexical', 'substring') then jsonb_build_object(
+            'keyword_weight', engine.first_weight(laid, '{keyword_weight,vector_weight,metadata_weight}')
+        )
+        when mode = 'vector' then jsonb_build_object(
+            'vector_weight', engine.first_weight(laid, '{vector_weight,keyword_weight,metadata_weight}')
+        )
         else '{}'
     end
     from (select (knobs - 'modes') || coalesce(knobs -> 'modes' -> mode, '{}') as laid) as k
@@ -240,8 +254,9 @@ returns table (field text, message text) language sql immutable parallel safe as
     ) as e
 $$;
 
--- What is wrong with knobs by themselves or laid over a base, as the 422 invalid_knobs that names each; null where
--- nothing is. It repeats names that a caller made up, so it is answered, not raised: what is raised is in the log.
+-- What is wrong with knobs by themselves, as they were given, or laid over a base, as they are kept; as the 422
+-- invalid_knobs that names each, and null where nothing is. It repeats names that a caller made up, so it is answered,
+-- not raised: what is raised is in the log.
 create or replace function engine.knob_problem(knobs jsonb, base jsonb)
 returns jsonb language plpgsql stable as $$
 declare
@@ -252,7 +267,7 @@ declare
 begin
     errors := coalesce(errors, (
         select jsonb_agg(jsonb_build_object('field', 'knobs.' || e.field, 'message', e.message))
-        from engine.knob_conflicts(engine.lay_over(base, knobs)) as e
+        from engine.knob_conflicts(engine.lay_over(base, engine.round_knobs(knobs))) as e
     ));
     return case when errors is not null then jsonb_build_object(
         'status', 422, 'code', 'invalid_knobs', 'errors', errors, 'detail', format('The knobs are not valid: %s.', (

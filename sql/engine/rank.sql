@@ -31,10 +31,15 @@ returns float8 language sql immutable parallel safe as $$
     ) / nullif(weights[1] + weights[2] + weights[3], 0)
 $$;
 
--- Reciprocal rank fusion (Cormack et al. 2009, k = 60) of the two legs, scaled so that the first of both has 1.
-create or replace function engine.fuse_ranks(keyword_rank bigint, vector_rank bigint, weights float8[])
+-- Reciprocal rank fusion (Cormack et al. 2009, k = 60), 0..1, scaled so that the first of all that have a weight has 1.
+--   ranks    by keyword, vector and metadata; null where a candidate was not found by it
+--   weights  theirs; 0 for a leg that did not run
+create or replace function engine.fuse_ranks(ranks bigint[], weights float8[])
 returns float8 language sql immutable parallel safe as $$
-    select 61 * (weights[1] / (60 + keyword_rank) + weights[2] / (60 + vector_rank)) / nullif(weights[1] + weights[2], 0)
+    select 61 * (
+        coalesce(weights[1] / (60 + ranks[1]), 0) + coalesce(weights[2] / (60 + ranks[2]), 0)
+        + coalesce(weights[3] / (60 + ranks[3]), 0)
+    ) / nullif(weights[1] + weights[2] + weights[3], 0)
 $$;
 
 -- asked           the query's text; terms all of its terms, q those that the caller's chunks hold
@@ -121,18 +126,23 @@ begin
     ),
     fused as (
         select l.*, coalesce(case
-            when by_ranks then engine.fuse_ranks(
-                row_number() over (order by l.keyword desc nulls last, l.chunk_id desc),
-                row_number() over (order by l.vector desc nulls last, l.chunk_id desc), weights
-            )
+            when by_ranks then engine.fuse_ranks(array[
+                -- what is scored by a leg but was not found by it has no rank there: the last of a few would be near 1
+                case when l.keyword > 0 then rank() over (order by l.keyword desc nulls last) end,
+                case when m.vector >= vector_threshold then rank() over (order by m.vector desc nulls last) end,
+                case when l.metadata > 0 then rank() over (order by l.metadata desc nulls last) end
+            ], weights)
             else engine.fuse(
-                -- a chunk that waits for its vector is taken to mean nearly as much of the query as its words are
-                l.keyword, case when has_vectors then coalesce(l.vector, 0.9 * l.matched) end, l.metadata, weights,
+                l.keyword, m.vector, l.metadata, weights,
                 -- a hit with only words to speak for it, unless one of them is an identifier that was asked for
                 case when mode = 'hybrid' and l.vector < vector_threshold and l.identifiers = 0 then keyword_only_cap end
             )
         end, 0) as fused
         from legs as l
+        cross join lateral (
+            -- a chunk that waits for its vector is taken to mean nearly as much of the query as its words are
+            select case when has_vectors then coalesce(l.vector, 0.9 * l.matched) end as vector
+        ) as m
     ),
     texts as (
         select f.*, f.text_hash is not null and row_number() over (
@@ -166,7 +176,7 @@ begin
     boosted as (
         select
             b.*, engine.strength(s, t.strength_floor, b.evergreen, now()) as strength,
-            case when strpos(wish.words, ' ' || lower(b.agent_name) || ' ') > 0 then author_boost else 0 end as author,
+            case when strpos(wish.words, engine.plain_words(b.agent_name)) > 0 then author_boost else 0 end as author,
             date_boost * engine.is_at(wish.years, wish.months, wish.days, b.occurred_at) as date,
             case when b.says_when then when_boost else 0 end as said_when,
             case when b.sequence <> b.item_id and b.only_asks then question_turn_share else 1 end as asking

@@ -213,7 +213,7 @@ def test_a_cursor_of_an_agent_is_that_agents(server: Server, org: Org, answers: 
 def test_a_cursor_survives_that_its_trace_was_redacted(server: Server, org: Org, answers: list[str]) -> None:
     first = search(server, org.owner, "zebra", one_hot(1), k=5)
     server.call("erase_item", org.owner, {"id": ids(first)[0], "idempotency": unique_key()})
-    rest = page(server, org.owner, first["next_cursor"], k=30, query="zebra")
+    rest = page(server, org.owner, first["next_cursor"], k=30)
     assert ids(rest) == answers[5:]
     assert [result["marks"] for result in rest["results"]] == [[]] * 30
 
@@ -320,3 +320,30 @@ def test_an_edited_message_has_its_neighbours_once(server: Server, org: Org) -> 
         {"id": items[1], "version": 1, "changes": {"content": "turn one"}, **request, "idempotency": unique_key()},
     )  # fmt: skip
     assert beside(server, org.owner, items[0]) == ([], ["turn one", "turn 2"])
+
+
+def test_a_cursor_is_of_a_search(server: Server, org: Org, answers: list[str]) -> None:
+    """A context for a start is no answer that has pages, though its trace has candidates as well."""
+    context = server.call("bootstrap", org.owner, {"query": "zebra", "k": 5})
+    assert len(server.value("select trace -> 'candidates' from almagest.retrievals where purpose = 'bootstrap'")) > 5
+    with pytest.raises(Refused, match="422 invalid_cursor"):
+        page(server, org.owner, cursor_of(context["trace_id"], 5))
+
+
+def test_a_redacted_trace_goes_on_with_no_query(server: Server, org: Org, answers: list[str]) -> None:
+    """What cannot be compared is not taken for the same."""
+    first = search(server, org.owner, "zebra", one_hot(1), k=5)
+    server.call("erase_item", org.owner, {"id": ids(first)[0], "idempotency": unique_key()})
+    for query in ("zebra", "lion", ""):
+        with pytest.raises(Refused, match="422 invalid_cursor"):
+            page(server, org.owner, first["next_cursor"], query=query)
+    for query in ({}, {"query": None}):
+        assert ids(page(server, org.owner, first["next_cursor"], k=30, **query)) == answers[5:]
+
+
+@pytest.mark.parametrize("function", ["search", "list_hub"])
+def test_a_bad_cursor_is_named_as_the_field(server: Server, org: Org, function: str) -> None:
+    with pytest.raises(Refused, match="422 invalid_cursor") as refused:
+        server.call(function, org.owner, {"cursor": "x"})
+    [error] = refused.value.members["errors"]
+    assert (error["field"], error["message"][:7]) == ("cursor", "must be")

@@ -357,3 +357,124 @@ def test_a_leg_that_stands_alone_answers_whatever_its_weight(
     vector = search(server, org.owner, "of the", one_hot(1))
     assert (lexical["mode"], ids(lexical)) == ("lexical", [item])
     assert (vector["mode"], ids(vector)) == ("vector", [item])
+
+
+def hybrids(answer: dict[str, Any]) -> dict[str, float]:
+    """The fused score of each result, before strength."""
+    return {result["id"]: result["scores"]["hybrid"] for result in answer["results"]}
+
+
+def test_ranks_are_given_by_what_found_a_candidate(server: Server, org: Org) -> None:
+    """What holds none of the words, or means something else, has no place in that ranking, however few there are."""
+    both = write_one(server, org.owner, "turtles swim", one_hot(1))
+    words = write_one(server, org.owner, "many of the turtles swim in the sea by night", one_hot(9))
+    meaning = write_one(server, org.owner, "tortoises walk", one_hot(1, 2))
+    put(org, fusion="rrf")
+
+    assert hybrids(search(server, org.owner, "turtles", one_hot(1))) == pytest.approx(
+        {both: 1, words: 0.7 * 61 / 62, meaning: 0.3 * 61 / 62}, abs=1e-4
+    )
+    assert hybrids(search(server, org.owner, "zzyzx", one_hot(1, 2))) == pytest.approx(
+        {meaning: 0.3, both: 0.3 * 61 / 62}, abs=1e-4
+    )
+    assert hybrids(search(server, org.owner, "night", one_hot(7))) == pytest.approx({words: 0.7}, abs=1e-4)
+    put(org, fusion="rrf", vector_threshold=0.8)
+    assert meaning not in hybrids(search(server, org.owner, "turtles", one_hot(1)))
+
+
+def test_attributes_are_a_ranking_of_their_own(server: Server, org: Org) -> None:
+    text = write_one(server, org.owner, "turtles swim", one_hot(1))
+    titled = write_one(
+        server, org.owner, "they swim in the sea with other turtles by night", one_hot(1), title="Turtles"
+    )
+
+    put(org, fusion="rrf", keyword_weight=0.5, vector_weight=0, metadata_weight=0.5)
+    found = hybrids(search(server, org.owner, "turtles", one_hot(1)))
+    assert found[titled] > 0.98
+    assert found[text] == pytest.approx(0.5, abs=0.01)
+    put(org, fusion="rrf", keyword_weight=0, vector_weight=0, metadata_weight=1)
+    assert hybrids(search(server, org.owner, "turtles", one_hot(1))) == pytest.approx({titled: 1})
+
+
+def test_equal_scores_have_equal_ranks(server: Server, org: Org) -> None:
+    items = [write_one(server, org.owner, f"turtles n{n}x", one_hot(1)) for n in range(3)]
+    put(org, fusion="rrf", keyword_weight=0.5, vector_weight=0.5)
+    assert hybrids(search(server, org.owner, "turtles", one_hot(1))) == pytest.approx(dict.fromkeys(items, 1))
+
+
+@pytest.mark.parametrize("mode", ["lexical", "substring", "vector"])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_no_weights_leave_a_degraded_search_without_an_answer(
+    server: Server, org: Org, mode: str, everywhere: bool
+) -> None:
+    item = write_one(server, org.owner, "turtles swim -> there", one_hot(1))
+    knobs = {"keyword_weight": 0, "vector_weight": 0, "metadata_weight": 1}
+    put(org, **(knobs if everywhere else {"modes": {mode: knobs}}))
+    query, vector, leg = {
+        "lexical": ("turtles", None, "keyword"), "substring": ("->", None, "keyword"),
+        "vector": ("tortoises", one_hot(1), "vector"),
+    }[mode]  # fmt: skip
+    answer = search(server, org.owner, query, vector, legs=[leg])
+    assert (answer["mode"], ids(answer)) == (mode, [item])
+
+
+def test_weights_that_became_all_0_leave_an_answer_by_one_leg(server: Server, org: Org) -> None:
+    """As when an installation takes back the weight that an org's own knobs were laid over."""
+    item = write_one(server, org.owner, "turtles swim", one_hot(1))
+    put(org, keyword_weight=0, vector_weight=0, metadata_weight=1)
+    server.rows(
+        "update almagest.search_profiles set knobs = knobs - 'metadata_weight' where org_id = %s", org.id
+    )  # whose built-in value is 0
+    assert ids(search(server, org.owner, "turtles")) == [item]
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "named"),
+    [
+        ("Anna", "what did Anna's crew say of turtles?", True),
+        ("scout-2", "turtles of scout-2", True),
+        ("scout-2", "turtles of scout 2", True),
+        ("scout-2", "turtles of scout", False),
+        ("Jean-Luc", "did jean-luc see turtles", True),
+        ("build_bot", "(build_bot) turtles", True),
+        ("O'Neil", "O\u2019Neil: turtles", True),
+        ("d.vader", "turtles by d.vader", True),
+        ("Zoë", "turtles Zoe saw", True),
+        ("Zoe", "turtles ZOË saw", True),
+        ("Ann", "turtles Anna saw", False),
+        ("...", "turtles ... there", False),
+    ],
+)
+def test_who_said_it_is_named_whatever_signs_the_name_has(
+    server: Server, org: Org, name: str, query: str, named: bool
+) -> None:
+    write_one(server, org.owner, "turtles swim", one_hot(1), agent_name=name)
+    [candidate] = search(server, org.owner, query, one_hot(1), explain=True)["explain"]["candidates"]
+    assert candidate.get("boosts", {}).get("author") == (0.08 if named else None)
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("candidates", 1.0000001), ("candidates", 500.0000004), ("candidates", 0.9999999), ("keyword_scale", 0.0999999),
+        ("keyword_scale", 0.09999996), ("high", 1.0000001), ("fused_floor", -5e-324),
+    ],
+)  # fmt: skip
+def test_limits_are_those_of_the_value_that_was_given(org: Org, knob: str, value: float) -> None:
+    """Not of what is kept of it."""
+    assert errors(org, {knob: value})[knob].startswith("must be a ")
+    assert errors(org, {"modes": {"lexical": {knob: value}}})[f"modes.lexical.{knob}"].startswith("must be a ")
+
+
+def test_conflicts_are_those_of_the_values_that_are_kept(org: Org) -> None:
+    assert errors(org, {"high": 0.6, "standard": 0.5999999}) == {"standard": "must be less than high"}
+    assert put(org, strength_low=0.6000001, strength_high=0.6)["own"] == {"strength_low": 0.6, "strength_high": 0.6}
+
+
+def test_a_request_is_told_which_field_names_no_profile(server: Server, org: Org) -> None:
+    refused = attempt(server, "search", org.owner, {"query": "turtles", "profile": "nothing"})
+    assert (refused.status, refused.code) == (422, "unknown_profile")
+    assert refused.members["errors"] == [{"field": "profile", "message": "must be the name of a search profile"}]
+    refused = attempt(server, "put_profile", org.owner, {"name": "No-Name", "knobs": {}})
+    assert (refused.status, refused.code) == (422, "invalid_name")
+    assert [error["field"] for error in refused.members["errors"]] == ["name"]

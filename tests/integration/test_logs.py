@@ -6,6 +6,7 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -54,7 +55,8 @@ def request_ids(stack: Stack) -> set[str]:
         for query in ({"query": f"where is {MARK}?"}, {"query": MARK, "filters": filters, "explain": True}):
             send("POST", "/v1/search", 200, json=query)
         send("POST", "/v1/bootstrap", 200, json={"query": f"what of {MARK}?"})
-        send("GET", f"/v1/search/items/{written['id']}", 200, params={MARK: MARK})
+        send("GET", f"/v1/search/items/{written['id']}", 200)
+        send("GET", f"/v1/search/items/{written['id']}", 422, params={MARK: MARK})
         send("GET", f"/v1/search/items/{MARK}", 404)
         send("GET", f"/v1/search/{MARK}", 404)
         # refused by the edge, and by the database
@@ -112,12 +114,12 @@ def every_route(http: httpx.Client, bearer: dict[str, str], ids: set[str]) -> No
     """The mark in path, query, headers and body of each."""
     document = json.loads((Path(__file__).parents[2] / "openapi.json").read_text())
     for path, methods in document["paths"].items():
-        for method in methods:
-            for thing in (MARK, str(uuid4())):
+        for method, operation in methods.items():
+            of_route = {each["name"]: MARK for each in operation.get("parameters", []) if each.get("in") == "query"}
+            for thing, params in product((MARK, str(uuid4())), (of_route, {}, {MARK: MARK})):
                 own = {f"x-{MARK}": MARK, "x-almagest-org": MARK, "idempotency-key": f"{MARK}{path}{method}"}
                 response = http.request(
-                    method, re.sub(r"\{\w+\}", thing, path), params={MARK: MARK, "cursor": MARK, "strict": MARK},
-                    headers={**bearer, **own},
+                    method, re.sub(r"\{\w+\}", thing, path), params=params, headers={**bearer, **own},
                     json={MARK: MARK, "query": MARK, "name": MARK, "knobs": {MARK: MARK}},
                 )  # fmt: skip
                 assert response.status_code < 500, response.text

@@ -363,6 +363,69 @@ class TestExplain:
         ]
         assert rows[0]["fused"] == "0.500 = 0.500 keyword"
 
+    def test_slices_of_one_item_have_each_their_own_place(self) -> None:
+        one, other = uuid4(), uuid4()
+        items = [one, other, one, one, other]
+        listed = [
+            candidate(chunk=number, keyword=0.5, hybrid=0.5, rank=number).model_copy(update={"item": item})
+            for number, item in enumerate(items, start=1)
+        ]
+        listed[4] = listed[4].model_copy(update={"rank": None, "cut": "duplicate"})
+        trace = Trace.model_validate(
+            {
+                "id": uuid4(), "created_at": "2026-11-30T12:00:00Z", "purpose": "search", "profile": "user_search",
+                "mode": "lexical", "knobs": KNOBS, "found": 5, "candidates": listed, "mmr": [], "hidden": 0,
+                "results": [{"item": item} for item in items[:3]],
+            }
+        )  # fmt: skip
+        assert [(row["result"], row["fate"]) for row in explain.candidate_rows(trace)] == [
+            (1, "answer"), (2, "answer"), (3, "answer"), (None, "ranked 4"), (None, "duplicate"),
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("fields", "knobs", "told"),
+        [
+            (
+                {"keyword": 0.4, "vector": 0.8, "hybrid": 1, "boosts": {"author": 1}}, {},
+                "1.000 = 0.300 keyword + 0.200 vector + 1.000 author, at most 1",
+            ),
+            (
+                {"keyword": 0.4, "vector": 0.8, "hybrid": 1, "boosts": {"author": 0.5}}, {},
+                "1.000 = 0.300 keyword + 0.200 vector + 0.500 author",
+            ),
+            (
+                {"keyword": 0.8, "vector": 0.2, "hybrid": 1, "boosts": {"author": 1}},
+                {"vector_threshold": 0.25, "keyword_only_cap": 0.3},
+                "1.000 = 0.225 keyword + 0.050 vector + 1.000 author, at most 1",
+            ),
+            (
+                {"keyword": 0.8, "vector": 0.2, "hybrid": 1, "boosts": {"identifier": 1}},
+                {"vector_threshold": 0.25, "keyword_only_cap": 0.3},
+                "1.000 = 0.600 keyword + 0.050 vector + 1.000 identifier, at most 1",
+            ),
+            (
+                {"keyword": 1, "hybrid": 1, "boosts": {"author": 1, "question_turn": 0.9}}, {},
+                "1.000 = 1.000 keyword + 1.000 author, × 0.9 since it only asks, at most 1",
+            ),
+            ({"vector": 0.8, "hybrid": 1, "boosts": {"date": 1}}, {}, "1.000 = 0.800 vector + 1.000 date, at most 1"),
+            (
+                {"keyword": 0.4, "vector": 0.8, "hybrid": 1, "boosts": {"author": 1}}, {"fusion": "rrf"},
+                "1.000 = ranks + 1.000 author, at most 1",
+            ),
+            ({"keyword": 0.4, "vector": 0.8, "hybrid": 1}, {"fusion": "rrf"}, "1.000 = 1.000 ranks"),
+            ({"keyword": 1, "vector": 1, "hybrid": 1}, {}, "1.000 = 0.750 keyword + 0.250 vector"),
+        ],
+    )  # fmt: skip
+    def test_a_sum_that_ends_at_1_says_so(self, fields: dict[str, Any], knobs: dict[str, Any], told: str) -> None:
+        trace = Trace.model_validate(
+            {
+                "id": uuid4(), "created_at": "2026-11-30T12:00:00Z", "purpose": "search", "profile": "user_search",
+                "mode": "hybrid", "knobs": {**KNOBS, **knobs}, "found": 1, "candidates": [candidate(**fields, rank=1)],
+                "mmr": [], "hidden": 0, "results": [],
+            }
+        )  # fmt: skip
+        assert [row["fused"] for row in explain.candidate_rows(trace)] == [told]
+
     def test_stages_are_told_in_their_order(self) -> None:
         rows = list(explain.stage_rows({"rank": 2.5, "read": 0.5, "terms": 0.5, "keyword": 2.0}))
         assert [(row["stage"], row["ms"], row["after"]) for row in rows] == [

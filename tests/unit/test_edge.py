@@ -149,10 +149,10 @@ class TestBody:
             ('{"query": "x",}', {}, (400, "invalid_json")),
             ("\ufeff{}", {}, (400, "invalid_json")),
             ('{"query": "a", "query": "b"}', {}, (400, "invalid_json")),
-            ('{"query": NaN}', {}, (400, "invalid_json")),
-            ('{"query": -Infinity}', {}, (400, "invalid_json")),
-            ('{"query": 1e999}', {}, (400, "invalid_json")),
-            ('{"query": ' + "9" * 10_000 + "}", {}, (400, "invalid_json")),
+            ('{"query": NaN}', {}, (422, "invalid")),
+            ('{"query": -Infinity}', {}, (422, "invalid")),
+            ('{"query": 1e999}', {}, (422, "invalid")),
+            ('{"query": ' + "9" * 10_000 + "}", {}, (422, "invalid")),
             ("[" * 100_000, {}, (400, "too_deep")),
             ('{"a":' * 100_000, {}, (400, "too_deep")),
             ('{"query": ' + "[" * 65 + "]" * 65 + "}", {}, (400, "too_deep")),
@@ -395,3 +395,44 @@ def raising(error: Exception) -> Callable[[dict[str, Any]], dict[str, Any]]:
         raise error
 
     return answer
+
+
+class TestWhatIsNamed:
+    """A 422 names the fields, wherever they are."""
+
+    @pytest.mark.parametrize(
+        ("body", "field", "message"),
+        [
+            ('{"query": "x", "k": NaN}', "k", "must be a finite number"),
+            ('{"query": "x", "k": 1e999}', "k", "must be a finite number"),
+            ('{"query": "x", "filters": {"tags": ["a", -Infinity]}}', "filters.tags[1]", "must be a finite number"),
+            (
+                '{"query": "x", "filters": {"metadata": {"a": 1' + "0" * 300 + "}}}",
+                "filters.metadata.a", "must be a whole number of fewer digits",
+            ),
+        ],
+    )  # fmt: skip
+    def test_a_number_that_is_none(self, ask: Ask, body: str, field: str, message: str) -> None:
+        reply = ask("POST", "/v1/search", body)
+        assert (reply.status, reply.body["code"]) == (422, "invalid")
+        assert reply.body["errors"] == [{"field": field, "message": message}]
+        assert reply.body["detail"] == f"The request is not valid: {field}: {message}."
+
+    def test_some_of_many_numbers(self, ask: Ask) -> None:
+        reply = ask("POST", "/v1/search", '{"query": [' + ",".join(["NaN"] * 10_000) + "]}")
+        assert [error["field"] for error in reply.body["errors"]] == [f"query[{place}]" for place in range(20)]
+
+    @pytest.mark.parametrize(
+        ("method", "path", "body"),
+        [
+            ("POST", "/v1/search", {"query": "x"}), ("GET", f"/v1/search/items/{ITEM}/neighbours", None),
+            ("GET", f"/v1/search/items/{ITEM}", None), ("POST", "/v1/bootstrap", {}),
+            ("POST", "/v1/write/memories", {"content": "x"}), ("DELETE", f"/v1/write/items/{ITEM}", None),
+        ],
+    )  # fmt: skip
+    def test_a_parameter_that_the_route_does_not_have(self, ask: Ask, method: str, path: str, body: Any) -> None:
+        reply = ask(method, path, body, query={"k": "1", "foo" * 100: "2"})
+        assert (reply.status, reply.body["code"]) == (422, "invalid")
+        told = {error["field"]: error["message"] for error in reply.body["errors"]}
+        assert told == dict.fromkeys([("foo" * 100)[:100], "k"], "unknown parameter")
+        assert "2" not in reply.body["detail"]

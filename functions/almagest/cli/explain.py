@@ -19,6 +19,7 @@ STAGES = ("filter", "terms", "keyword", "vector", "substring", "rank", "diversif
 SHOWN_CANDIDATES = 25
 LEGS = ("keyword", "vector", "metadata")
 ASKED_ONLY = "question_turn"
+LEAST_SHARE = 0.0005  # what three decimals tell
 
 
 def trace(
@@ -57,16 +58,27 @@ def print_why_not(answer: Mapping[str, Any]) -> None:
 
 def candidate_rows(trace: "Trace") -> Iterator[dict[str, Any]]:
     """A row for each candidate: its place in the answer, the parts of its score, and what became of it."""
-    places = {result.item: place for place, result in enumerate(trace.results, start=1)}
-    for candidate in trace.candidates:
+    for candidate, place in _placed(trace):
         yield {
-            "result": places.get(candidate.item),
+            "result": place,
             "item": _named(candidate),
             "fused": _sum(candidate, trace.knobs),
             "strength": candidate.strength,
             "final": candidate.final,
-            "fate": candidate.cut or _fate(candidate.rank or 0, places.get(candidate.item), len(places)),
+            "fate": candidate.cut or _fate(candidate.rank or 0, place, len(trace.results)),
         }
+
+
+def _placed(trace: "Trace") -> Iterator[tuple["TraceCandidate", int | None]]:
+    """Each candidate with its place in the answer: results name items alone, of which several slices may answer, but
+    come in the order of the candidates.
+    """
+    results = [result.item for result in trace.results]
+    passed = 0
+    for candidate in trace.candidates:
+        is_next = not candidate.cut and results[passed : passed + 1] == [candidate.item]
+        passed += is_next
+        yield candidate, passed if is_next else None
 
 
 def _fate(rank: int, place: int | None, results: int) -> str:
@@ -80,25 +92,54 @@ def shares(candidate: "TraceCandidate", knobs: Mapping[str, Any]) -> dict[str, f
     """What each leg and boost gave to the fused score, before a turn that only asks lost a part of it.
 
     The keyword leg has what is left, since its part may have been capped; so do the ranks of reciprocal rank fusion,
-    which does not add scores up.
+    which does not add scores up. Where boosts have brought the sum to 1, where it ends, what is left may be less than
+    what was given: there the keyword leg has what its score gives, and of ranks nothing is known.
     """
     boosts = candidate.boosts or {}
+    added = {boost: share for boost, share in boosts.items() if boost != ASKED_ONLY}
+    given = {} if _by_ranks(knobs) else _leg_shares(candidate, knobs)
+    keyword = given.pop("keyword", 0)
+    left = (candidate.hybrid or 0) / boosts.get(ASKED_ONLY, 1) - sum(given.values()) - sum(added.values())
+    if _is_full(candidate):
+        left = 0 if _by_ranks(knobs) else max(left, keyword)
+    parts = {"ranks" if _by_ranks(knobs) else "keyword": left, **given, **added}
+    return {name: part for name, part in parts.items() if part >= LEAST_SHARE}
+
+
+def _by_ranks(knobs: Mapping[str, Any]) -> bool:
+    return knobs.get("fusion") == "rrf"
+
+
+def _is_full(candidate: "TraceCandidate") -> bool:
+    """Whether boosts have brought the fused score to 1, above which it does not go."""
+    return (candidate.hybrid or 0) >= 1 and any(name != ASKED_ONLY for name in candidate.boosts or {})
+
+
+def _leg_shares(candidate: "TraceCandidate", knobs: Mapping[str, Any]) -> dict[str, float]:
+    """What each leg gives to a weighted sum."""
     scores = {leg: score for leg in LEGS if (score := getattr(candidate, leg)) is not None}
     weights = {leg: knobs.get(f"{leg}_weight", 0) for leg in scores}
     total = sum(weights.values()) or 1
-    ranks = knobs.get("fusion") == "rrf"
-    parts = {} if ranks else {leg: weights[leg] / total * scores[leg] for leg in scores if leg != "keyword"}
-    parts |= {boost: share for boost, share in boosts.items() if boost != ASKED_ONLY}
-    rest = (candidate.hybrid or 0) / boosts.get(ASKED_ONLY, 1) - sum(parts.values())
-    return {name: part for name, part in {"ranks" if ranks else "keyword": rest, **parts}.items() if part >= 0.0005}
+    words_alone = scores.get("vector", 1) < knobs.get("vector_threshold", 0) and "identifier" not in (
+        candidate.boosts or {}
+    )
+    if words_alone and "keyword" in scores:
+        scores["keyword"] = min(scores["keyword"], knobs.get("keyword_only_cap", 1))
+    return {leg: weights[leg] / total * score for leg, score in scores.items()}
 
 
 def _sum(candidate: "TraceCandidate", knobs: Mapping[str, Any]) -> str:
     if candidate.hybrid is None:
         return ""
-    parts = " + ".join(f"{part:.3f} {name}" for name, part in shares(candidate, knobs).items())
+    given = shares(candidate, knobs)
+    parts = [f"{part:.3f} {name}" for name, part in given.items()]
     asked = (candidate.boosts or {}).get(ASKED_ONLY)
-    return f"{candidate.hybrid:.3f} = {parts or 0}" + (f", × {asked:g} since it only asks" if asked else "")
+    told = f", × {asked:g} since it only asks" if asked else ""
+    if _is_full(candidate) and _by_ranks(knobs):
+        parts, told = ["ranks", *parts], told + ", at most 1"
+    elif sum(given.values()) * (asked or 1) - candidate.hybrid >= LEAST_SHARE:
+        told += ", at most 1"
+    return f"{candidate.hybrid:.3f} = {' + '.join(parts) or 0}{told}"
 
 
 def _summary(trace: "Trace") -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 from uuid import UUID
@@ -16,7 +16,7 @@ from almagest import deadline, tracing
 from almagest.edge import observe
 from almagest.edge.authenticate import authenticate
 from almagest.edge.body import MAX_BYTES, parse_json, with_text_body
-from almagest.edge.problems import internal, invalid, not_found, render
+from almagest.edge.problems import internal, invalid, not_found, render, unknown_parameters
 from almagest.models.call import Call
 from almagest.models.caller import Caller
 from almagest.operations.schema import demand_schema
@@ -109,7 +109,8 @@ class App(LambdaFunctionUrlResolver):
             caller = admission.caller
             observe.note(org=caller.org, user=caller.user, agent=caller.agent, key=caller.key)
             self._limit(admission)
-            self._require_route(event["requestContext"]["http"]["method"], event["rawPath"])
+            route = self._require_route(event["requestContext"]["http"]["method"], event["rawPath"])
+            _require_known(event.get("queryStringParameters") or {}, route)
             self.context.update(caller=caller, call=_call(headers, request_id))
             return self.resolve(with_text_body({**event, "headers": headers}), context)
         except Exception as error:
@@ -122,14 +123,15 @@ class App(LambdaFunctionUrlResolver):
         self.runtime.rate_limit.take(admission.caller, admission.rate)
         admission.usage.count()
 
-    def _require_route(self, method: str, path: str) -> None:
+    def _require_route(self, method: str, path: str) -> Route:
         routes = [route for route in self.routes if route.rule.match(path)]
         if not routes:
             raise not_found()
         observe.note(method=method, route=routes[0].path)
-        if method not in {route.method for route in routes}:
-            allowed = ", ".join(sorted(route.method for route in routes))
-            raise Problem(405, "method_not_allowed", f"This path takes {allowed}.", allow=allowed)
+        if route := next((route for route in routes if route.method == method), None):
+            return route
+        allowed = ", ".join(sorted(route.method for route in routes))
+        raise Problem(405, "method_not_allowed", f"This path takes {allowed}.", allow=allowed)
 
     def _on_error(self, error: Exception) -> Response[str]:
         if isinstance(error, RequestValidationError):
@@ -152,6 +154,13 @@ def path_id(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         raise not_found() from None
+
+
+def _require_known(query: Mapping[str, str], route: Route) -> None:
+    """Refuse parameters that a route does not have, as unknown fields of a body are: they would be passed over."""
+    known = {parameter.alias for parameter in route.dependant.query_params}
+    if unknown := query.keys() - known:
+        raise unknown_parameters(unknown)
 
 
 def _call(headers: dict[str, str], request_id: str) -> Call:

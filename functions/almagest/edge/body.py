@@ -4,9 +4,12 @@ import base64
 import binascii
 import json
 import math
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
 
 from almagest.models.base import MAX_DEPTH
+from almagest.models.errors import MAX_ERRORS, Path, field_errors, summary
 from almagest.models.fields import children
 from almagest.problems import Problem
 
@@ -15,6 +18,9 @@ MAX_BYTES = 6 * 1024 * 1024
 # JSON's own; what else Unicode takes for a space is no empty body.
 _WHITESPACE = " \t\r\n"
 _NO_OBJECT = {"field": "", "message": "must be a JSON object"}
+# Stands for a whole number of more digits: nothing here counts that far, and Python itself stops at some thousands.
+_TOO_LONG = object()
+_MAX_DIGITS = 300
 
 
 def with_text_body(event: dict[str, Any]) -> dict[str, Any]:
@@ -39,12 +45,11 @@ def parse_json(text: str) -> dict[str, Any]:
     Raises
     ------
     Problem
-        400 `invalid_json` or `too_deep`, 422 `invalid` where it is no object.
+        400 `invalid_json` or `too_deep`, 422 `invalid` where it is no object, or holds numbers that are none.
     """
     try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_no_constant, parse_int=_integer
-        )
+        # NaN and the infinities are read, to be refused by the names of their fields.
+        value = json.loads(text, object_pairs_hook=_object, parse_int=_integer)
     except RecursionError:
         raise _too_deep() from None
     except json.JSONDecodeError as error:
@@ -52,6 +57,8 @@ def parse_json(text: str) -> dict[str, Any]:
     _check_depth(value)
     if not isinstance(value, dict):
         raise Problem(422, "invalid", "The body must be a JSON object.", errors=[_NO_OBJECT])
+    if errors := field_errors(islice(_bad_numbers(value), MAX_ERRORS), value):
+        raise Problem(422, "invalid", summary(errors), errors=errors)
     return value
 
 
@@ -103,22 +110,22 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise _invalid_json("a number is too large")
-    return number
+def _integer(text: str) -> Any:
+    return int(text) if len(text) <= _MAX_DIGITS else _TOO_LONG
 
 
-def _integer(text: str) -> int:
-    # Beyond these digits Python refuses to convert; nothing here counts that far.
-    if len(text) > 300:
-        raise _invalid_json("a number is too large")
-    return int(text)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise _invalid_json(f"{name} is not JSON")
+def _bad_numbers(value: Any, path: Path = ()) -> Iterator[dict[str, Any]]:
+    """Where a body holds what is no finite number, or one of too many digits, in pydantic's words."""
+    if value is _TOO_LONG:
+        yield {"loc": path, "type": "int_parsing_size"}
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield {"loc": path, "type": "finite_number"}
+    elif isinstance(value, dict):
+        for key, inside in value.items():
+            yield from _bad_numbers(inside, (*path, key))
+    elif isinstance(value, list):
+        for place, inside in enumerate(value):
+            yield from _bad_numbers(inside, (*path, place))
 
 
 def _invalid_json(reason: str) -> Problem:

@@ -59,7 +59,8 @@ PLATFORM_MESSAGE = {
 
 DESCRIPTION = """\
 Every path begins with the name of its function. What is not described here is a 404, and another method on what is, a
-405 with `Allow`; both are problems like all others.
+405 with `Allow`; both are problems like all others. A field of a body and a parameter of a query that are not described
+here are a 422 that names them.
 
 A 404 is the same for what is not there and for what the caller may not see.
 

@@ -1,13 +1,13 @@
 """Problems -> `application/problem+json`, the same from every function."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from almagest.models.errors import field_errors, summary
+from almagest.models.errors import MAX_ERRORS, MAX_NAME, field_errors, summary
 from almagest.problems import Problem
 
 CONTENT_TYPE = "application/problem+json"
@@ -41,6 +41,12 @@ def invalid(errors: Sequence[Mapping[str, Any]], sent: Mapping[str, Any]) -> Pro
         )
     ]
     return Problem(422, "invalid", summary(fields), errors=fields)
+
+
+def unknown_parameters(names: Collection[str]) -> Problem:
+    """A query that holds parameters which the route does not have."""
+    errors = [{"field": name[:MAX_NAME], "message": "unknown parameter"} for name in sorted(names)[:MAX_ERRORS]]
+    return Problem(422, "invalid", summary(errors), errors=errors)
 
 
 def internal() -> Problem:
