@@ -207,7 +207,10 @@ begin
     stages := engine.stage(stages, 'filter', started);
 
     words_gone := engine.words_gone(c, terms, states, null);
-    q := engine.weigh_terms(c, asked, case when words_gone is null then terms else '{}' end, states);
+    q := engine.weigh_terms(
+        c, asked, case when words_gone is null then terms else '{}' end, engine.asked_states(request),
+        case when as_of is not null then states end
+    );
     words_gone := coalesce(words_gone, engine.words_gone(c, terms, states, (q).size));
     vectors_gone := engine.vectors_gone(
         c, vector, model, request ->> 'degraded_reason', (q).size,

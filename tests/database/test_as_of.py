@@ -483,3 +483,32 @@ def test_an_edit_changes_nothing_of_how_the_text_of_before_is_scored(server: Ser
     [then, *_] = ask(server, org.owner, "ZKV-8801", before)
     assert (first["id"], then["id"]) == (item, item)
     assert then["scores"]["keyword"] == pytest.approx(first["scores"]["keyword"], abs=0.02)
+
+
+def test_what_was_replaced_counts_in_no_weight(server: Server, org: Org) -> None:
+    """Document frequencies are as they are now: edits of then and of now weigh the same words the same."""
+    often = write_one(server, org.owner, "wombat wombat unique walrus")
+    for number in range(4):
+        write_one(server, org.owner, f"a walrus of number{number}x")
+    before = clock(server)
+    [first, *_] = ask(server, org.owner, "wombat walrus", before)
+    for version in range(1, 12):
+        edit(server, org.owner, often, version, content=f"wombat wombat unique walrus {version}")
+    [then, *_] = ask(server, org.owner, "wombat walrus", before)
+    [now, *_] = ask(server, org.owner, "wombat walrus", None)
+    assert first["id"] == then["id"] == now["id"] == often
+    # the text of now is longer by a word
+    assert now["scores"]["keyword"] == pytest.approx(first["scores"]["keyword"], abs=0.03)
+    assert then["scores"]["keyword"] == pytest.approx(first["scores"]["keyword"], abs=0.01)
+
+
+def test_words_that_nobody_holds_any_longer_are_found_in_the_past(server: Server, org: Org) -> None:
+    archived = write_one(server, org.owner, "zebra archived")
+    edited = write_one(server, org.owner, "zebra edited")
+    before = clock(server)
+    move(server, org.owner, "archive_item", archived)
+    assert {result["id"] for result in ask(server, org.owner, "zebra", before)} == {archived, edited}
+    edit(server, org.owner, edited, 1, content="a lion")
+    assert {result["id"] for result in ask(server, org.owner, "zebra", before)} == {archived, edited}
+    move(server, org.owner, "archive_item", edited)
+    assert {result["id"] for result in ask(server, org.owner, "zebra", before)} == {archived, edited}
