@@ -222,6 +222,9 @@ begin
         c, asked_legs, words_gone, vectors_gone, asked, q, vector, model, states, within, by_chunk, k,
         engine.knobs(c, profile), started, stages
     );
+    if as_of is not null then
+        legs.knobs := engine.without_neighbours(legs.knobs);
+    end if;
     ranked := engine.rank(
         c, asked, terms, q, vector, model, legs.mode, states,
         legs.keyword_ids || legs.vector_ids || legs.substring_ids, legs.substring_scores, within, by_chunk, legs.knobs,
