@@ -17,18 +17,58 @@ $$;
 create or replace function engine.most_counted()
 returns int language sql immutable parallel safe as $$ select 20000 $$;
 
+-- How many chunks the caller may search, and their average length.
+create or replace function engine.count_chunks(
+    c engine.caller, states text[], out documents bigint, out average_length float8
+)
+language plpgsql stable as $$
+begin
+    select count(*), avg(counted.length) into documents, average_length
+    from (
+        select l.length from almagest.lexical as l
+        where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
+        limit engine.most_counted()
+    ) as counted;
+end
+$$;
+
+-- How many of them hold a term.
+create or replace function engine.count_holders(c engine.caller, term text, states text[])
+returns bigint language plpgsql stable as $$
+begin
+    return (
+        select count(*)
+        from (
+            select
+            from (
+                select l.* from almagest.lexical as l
+                where almagest.org_terms(l.org_id, l.terms) @@ engine.org_term((c).org_id, term)::tsquery
+                offset 0 -- by this index alone
+            ) as l
+            where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
+            limit engine.most_counted()
+        ) as holders
+    );
+end
+$$;
+
 -- Size of what the caller may search, and how many of its chunks hold each term. Orgs of more than 5,000 chunks have
 -- statistics of their scopes and frequent terms; all else is counted here, up to 20,000 rows, over what the caller
 -- sees, so that a hidden row's words do not show in a score.
-create or replace function engine.weigh_terms(c engine.caller, asked text, terms text[], states text[])
+--   states       of the rows that words are weighed by
+--   read_states  of those that will be read, where others are too: size and documents tell of these, no weight does
+create or replace function engine.weigh_terms(
+    c engine.caller, asked text, terms text[], states text[], read_states text[] default null
+)
 returns engine.query_terms language plpgsql stable
 -- one plan, which finds the rows of an org by an index, however large a share of the table they are thought to be
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
     q engine.query_terms;
-    most constant int := engine.most_counted();
     known_documents bigint;
     known_length bigint;
+    all_weighed record;
+    all_read record;
     -- a word with a hyphen is a word, and a number of two digits says nothing
     identifiers text[] := array(
         select i from engine.identifiers(engine.fold(left(asked, 1000))) as i
@@ -41,50 +81,47 @@ begin
 
     if known_documents is null then
         q.counted := 'live';
-        select count(*), greatest(avg(counted.length), 1) into q.size, q.average_length
-        from (
-            select l.length from almagest.lexical as l
-            where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids) and l.state = any(states)
-            limit most
-        ) as counted;
+        all_weighed := engine.count_chunks(c, states);
+        all_read := case when read_states is null then all_weighed else engine.count_chunks(c, read_states) end;
     else
         q.counted := 'statistics';
-        q.size := known_documents;
-        q.average_length := greatest(known_length::float8 / known_documents, 1);
+        select known_documents as documents, known_length::float8 / known_documents as average_length into all_weighed;
+        all_read := all_weighed;
     end if;
+    q.size := all_read.documents;
+    q.average_length := greatest(coalesce(all_weighed.average_length, all_read.average_length), 1);
 
     select
-        array_agg(t.term order by t.documents, t.term) filter (where t.documents > 0),
-        array_agg(engine.term_query(t.term) order by t.documents, t.term) filter (where t.documents > 0),
-        array_agg(t.documents order by t.documents, t.term) filter (where t.documents > 0),
-        array_agg(engine.idf(q.size, t.documents) order by t.documents, t.term) filter (where t.documents > 0),
-        array_agg(t.term = any(identifiers) order by t.documents, t.term) filter (where t.documents > 0),
-        sum(engine.idf(q.size, t.documents))
+        array_agg(t.term order by t.weighed, t.term) filter (where t.documents > 0),
+        array_agg(engine.term_query(t.term) order by t.weighed, t.term) filter (where t.documents > 0),
+        array_agg(t.documents order by t.weighed, t.term) filter (where t.documents > 0),
+        array_agg(engine.idf(all_weighed.documents, t.weighed) order by t.weighed, t.term) filter (where t.documents > 0),
+        array_agg(t.term = any(identifiers) order by t.weighed, t.term) filter (where t.documents > 0),
+        sum(engine.idf(all_weighed.documents, t.weighed))
     into q.terms, q.queries, q.documents, q.idfs, q.identifiers, q.all_idf
     from (
-        select u.term, coalesce(
-            (
-                select sum(s.documents) from almagest.term_statistics as s
-                where known_documents is not null and s.org_id = (c).org_id and s.term = u.term
-                    and engine.visible(c, s.org_id, s.user_id, s.client_id, s.deal_id, s.agent_ids)
-            ),
-            (
-                select count(*)
-                from (
-                    select
-                    from (
-                        select l.* from almagest.lexical as l
-                        where almagest.org_terms(l.org_id, l.terms) @@ engine.org_term((c).org_id, u.term)::tsquery
-                        offset 0 -- by this index alone
-                    ) as l
-                    where engine.visible(c, l.org_id, l.user_id, l.client_id, l.deal_id, l.agent_ids)
-                        and l.state = any(states)
-                    limit most
-                ) as held
-            )
-        )::float8 as documents
+        select
+            -- what only rows of other states hold weighs as if one held it
+            u.term, reading.documents, greatest(weighing.documents, least(reading.documents, 1)) as weighed
         from unnest(terms) as u (term)
-        offset 0 -- counted once
+        cross join lateral (
+            select sum(s.documents) as documents from almagest.term_statistics as s
+            where known_documents is not null and s.org_id = (c).org_id and s.term = u.term
+                and engine.visible(c, s.org_id, s.user_id, s.client_id, s.deal_id, s.agent_ids)
+        ) as known
+        cross join lateral (
+            select coalesce(known.documents, engine.count_holders(c, u.term, states))::float8 as documents
+            offset 0 -- counted once
+        ) as weighing
+        cross join lateral (
+            select case
+                when known.documents is null and read_states is not null
+                    then engine.count_holders(c, u.term, read_states)
+                else weighing.documents
+            end as documents
+            offset 0
+        ) as reading
+        offset 0
     ) as t;
     return q;
 end

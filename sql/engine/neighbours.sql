@@ -13,6 +13,12 @@ returns uuid language sql stable parallel safe as $$
     end
 $$;
 
+-- Knobs by which each chunk is scored by its own words alone.
+create or replace function engine.without_neighbours(knobs jsonb)
+returns jsonb language sql immutable parallel safe as $$
+    select knobs || '{"neighbour_previous": 0, "neighbour_next": 0, "neighbour_two_away": 0, "neighbour_slice": 0}'
+$$;
+
 -- The keyword score of chunks and of those around them, each with the words of its neighbours: their term frequencies
 -- count by a share, which is large between messages and small between the slices of a document.
 --   asked  how many terms the query has, held or not
@@ -24,7 +30,8 @@ $$;
 --   identifiers  the share of it that are identifiers of the chunk's own
 --   attributes   how many of the query's terms stand in its title, headings or tags
 -- and what is known of its text (see almagest.lexical).
--- Rows of another state are no neighbours. Nothing here depends on the values, so one plan serves all calls.
+-- Rows of another state are no neighbours. Of the past, nothing tells what lay beside what, so its searches ask with
+-- engine.without_neighbours. Nothing here depends on the values, so one plan serves all calls.
 create or replace function engine.word_scores(q engine.query_terms, asked int, seeds bigint[], knobs jsonb)
 returns table (
     chunk_id bigint, item_id uuid, sequence uuid, score float8, matched float8, identifiers float8, attributes bigint,
@@ -47,6 +54,10 @@ declare
     previous float8[] := array[(knobs ->> 'neighbour_previous')::float8, (knobs ->> 'neighbour_slice')::float8];
     next float8[] := array[(knobs ->> 'neighbour_next')::float8, (knobs ->> 'neighbour_slice')::float8];
     two_away float8[] := array[(knobs ->> 'neighbour_two_away')::float8, 0];
+    -- how many are looked at on each side: none where none lends words
+    reach int[] := array[
+        case when previous[1] + next[1] + two_away[1] > 0 then 4 else 0 end, case when previous[2] > 0 then 4 else 0 end
+    ];
 begin
     return query
     with near as materialized (
@@ -61,7 +72,7 @@ begin
                 from almagest.lexical as l
                 where l.sequence = s.sequence and l.state = s.state and (l.place, l.chunk_id) < (s.place, s.chunk_id)
                 order by l.place desc, l.chunk_id desc
-                limit case when s.sequence <> s.item_id or previous[2] > 0 then 4 else 0 end
+                limit case when s.sequence <> s.item_id then reach[1] else reach[2] end
             )
             union all
             (
@@ -69,7 +80,7 @@ begin
                 from almagest.lexical as l
                 where l.sequence = s.sequence and l.state = s.state and (l.place, l.chunk_id) > (s.place, s.chunk_id)
                 order by l.place, l.chunk_id
-                limit case when s.sequence <> s.item_id or previous[2] > 0 then 4 else 0 end
+                limit case when s.sequence <> s.item_id then reach[1] else reach[2] end
             )
         ) as n
         group by n.chunk_id

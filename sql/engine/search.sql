@@ -41,7 +41,7 @@ end
 $$;
 
 -- Why the vector leg cannot answer; null where it can. A few chunks are compared one by one, without an index.
---   has_items  whether there is anything that could have vectors
+--   has_items  whether the caller may search anything that could have vectors
 create or replace function engine.vectors_gone(
     c engine.caller, query @extschema:vector@.halfvec, model smallint, embedding_reason text, size float8,
     has_items boolean
@@ -54,10 +54,26 @@ begin
         when model is null then 'no_vectors_of_this_model'
         when size > engine.few_chunks() and not engine.has_index('almagest.embeddings', format('hnsw%%WHERE (model_id = %s)', model))
             then 'vector_index_missing'
-        when has_items and not exists (
-            select from almagest.embeddings as e where e.org_id = (c).org_id and e.model_id = model
-        ) then 'no_vectors_of_this_model'
+        when has_items and not engine.has_vectors(c, model) then 'no_vectors_of_this_model'
     end;
+end
+$$;
+
+-- Whether the caller may search anything with a vector of a model, whatever others have. Their own rows and shared ones
+-- are asked for apart: each lie together in the index, not behind the private rows of others. So the first row tells,
+-- but for who sees next to nothing of a large org; their vector leg reads the same rows.
+create or replace function engine.has_vectors(c engine.caller, model smallint)
+returns boolean language plpgsql stable as $$
+begin
+    return exists (
+        select from almagest.embeddings as e
+        where e.model_id = model and e.user_id = (c).user_id and e.state <> 'provisional'
+            and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
+    ) or exists (
+        select from almagest.embeddings as e
+        where e.model_id = model and e.user_id is null and e.state <> 'provisional'
+            and engine.visible(c, e.org_id, e.user_id, e.client_id, e.deal_id, e.agent_ids)
+    );
 end
 $$;
 
@@ -207,7 +223,10 @@ begin
     stages := engine.stage(stages, 'filter', started);
 
     words_gone := engine.words_gone(c, terms, states, null);
-    q := engine.weigh_terms(c, asked, case when words_gone is null then terms else '{}' end, states);
+    q := engine.weigh_terms(
+        c, asked, case when words_gone is null then terms else '{}' end, engine.asked_states(request),
+        case when as_of is not null then states end
+    );
     words_gone := coalesce(words_gone, engine.words_gone(c, terms, states, (q).size));
     vectors_gone := engine.vectors_gone(
         c, vector, model, request ->> 'degraded_reason', (q).size,
@@ -219,6 +238,9 @@ begin
         c, asked_legs, words_gone, vectors_gone, asked, q, vector, model, states, within, by_chunk, k,
         engine.knobs(c, profile), started, stages
     );
+    if as_of is not null then
+        legs.knobs := engine.without_neighbours(legs.knobs);
+    end if;
     ranked := engine.rank(
         c, asked, terms, q, vector, model, legs.mode, states,
         legs.keyword_ids || legs.vector_ids || legs.substring_ids, legs.substring_scores, within, by_chunk, legs.knobs,

@@ -483,3 +483,74 @@ def test_an_edit_changes_nothing_of_how_the_text_of_before_is_scored(server: Ser
     [then, *_] = ask(server, org.owner, "ZKV-8801", before)
     assert (first["id"], then["id"]) == (item, item)
     assert then["scores"]["keyword"] == pytest.approx(first["scores"]["keyword"], abs=0.02)
+
+
+def test_what_was_replaced_counts_in_no_weight(server: Server, org: Org) -> None:
+    """Document frequencies are as they are now: edits of then and of now weigh the same words the same."""
+    often = write_one(server, org.owner, "wombat wombat unique walrus")
+    for number in range(4):
+        write_one(server, org.owner, f"a walrus of number{number}x")
+    before = clock(server)
+    [first, *_] = ask(server, org.owner, "wombat walrus", before)
+    for version in range(1, 12):
+        edit(server, org.owner, often, version, content=f"wombat wombat unique walrus {version}")
+    [then, *_] = ask(server, org.owner, "wombat walrus", before)
+    [now, *_] = ask(server, org.owner, "wombat walrus", None)
+    assert first["id"] == then["id"] == now["id"] == often
+    # the text of now is longer by a word
+    assert now["scores"]["keyword"] == pytest.approx(first["scores"]["keyword"], abs=0.03)
+    assert then["scores"]["keyword"] == pytest.approx(first["scores"]["keyword"], abs=0.01)
+
+
+def test_words_that_nobody_holds_any_longer_are_found_in_the_past(server: Server, org: Org) -> None:
+    archived = write_one(server, org.owner, "zebra archived")
+    edited = write_one(server, org.owner, "zebra edited")
+    before = clock(server)
+    move(server, org.owner, "archive_item", archived)
+    assert {result["id"] for result in ask(server, org.owner, "zebra", before)} == {archived, edited}
+    edit(server, org.owner, edited, 1, content="a lion")
+    assert {result["id"] for result in ask(server, org.owner, "zebra", before)} == {archived, edited}
+    move(server, org.owner, "archive_item", edited)
+    assert {result["id"] for result in ask(server, org.owner, "zebra", before)} == {archived, edited}
+
+
+def test_what_was_said_later_lends_no_words_to_what_was_said_before(server: Server, org: Org) -> None:
+    """It scores as the same does in a conversation that ended."""
+
+    def say(text: str, talk: str, position: int) -> str:
+        return write_one(server, org.owner, text, conversation={"id": talk, "position": position})
+
+    ended = say("Shall we ship the crate on monday evening", "ended", 5)
+    goes_on = say("Shall we ship the crate on tuesday evening", "goes on", 5)
+    first = clock(server)
+
+    def keyword(as_of: datetime | None) -> dict[str, float]:
+        results = ask(server, org.owner, "ship crate pelican", as_of)
+        return {result["id"]: result["scores"]["keyword"] for result in results}
+
+    def assert_alike() -> None:
+        then = keyword(first)
+        assert set(then) == {ended, goes_on}
+        assert then[goes_on] == then[ended]
+
+    later = [say("The pelican pelican pelican says yes", "goes on", position) for position in (6, 3, 4, 7)]
+    assert_alike()
+    edit(server, org.owner, later[0], 1, content="The crate, the crate, the crate")
+    move(server, org.owner, "archive_item", later[1])
+    assert_alike()
+    now = keyword(None)
+    assert now[goes_on] > 1.2 * now[ended]
+
+
+def test_slices_that_were_replaced_lend_no_words_to_each_other(server: Server, org: Org) -> None:
+    """Wherever a profile lets the slices of one document lend them."""
+    knobs = {"neighbour_slice": 1, "fused_floor": 0}
+    server.call("put_profile", org.owner, {"name": "user_search", "knobs": knobs})
+    item = write_one(server, org.owner, "iguanodox first version")
+    first = clock(server)
+    edit(server, org.owner, item, 1, content="gerbil gerbil second version")
+    [before] = ask(server, org.owner, "iguanodox gerbil", first)
+    edit(server, org.owner, item, 2, content="gerbil gerbil third version")
+    [after] = ask(server, org.owner, "iguanodox gerbil", first)
+    assert (before["version"], after["version"]) == (1, 1)
+    assert after["scores"]["keyword"] == pytest.approx(before["scores"]["keyword"], abs=0.01)

@@ -1194,3 +1194,29 @@ def test_what_an_agent_reads_of_a_person(server: Server, org: Org) -> None:
     agent: Caller = {**member, "agent": org.agent("scribe")["agent"], "role": "agent"}
     item = write_one(server, agent, "zebra", private=True)
     assert ids(search(server, member, "zebra")) == ids(search(server, agent, "zebra")) == [item]
+
+
+def test_vectors_that_are_hidden_decide_no_mode(server: Server, org: Org) -> None:
+    """P6: whether others' items have vectors shows in no answer."""
+    ben = org.member()
+    shared = [write_one(server, org.owner, text, one_hot(1)) for text in ("zebra who", "the who of zebras")]
+    hidden = write_one(server, org.owner, "a private zebra", one_hot(2), private=True)
+    org.client("north")
+    clients = write_one(server, org.owner, "a client's zebra", one_hot(2), client="north")
+    reviewed = org.item("a zebra to be reviewed", one_hot(2), state="provisional")
+    server.rows("delete from almagest.embeddings where item_id = any(%s::uuid[])", shared)
+
+    def answers() -> list[Any]:
+        return [
+            [answer["mode"], answer["degraded_reason"], answer["results"]]
+            for answer in (search(server, ben, query, one_hot(2)) for query in ("zebra", "the who"))
+        ]
+
+    before = answers()
+    assert [mode for mode, *_ in before] == ["lexical", "substring"]
+    assert search(server, org.owner, "zebra", one_hot(2))["mode"] == "hybrid"
+    server.rows("delete from almagest.embeddings where item_id = any(%s::uuid[])", [hidden, clients, reviewed])
+    assert answers() == before
+    write_one(server, ben, "my own zebra", one_hot(2), private=True)
+    assert search(server, ben, "zebra", one_hot(2))["mode"] == "hybrid"
+    assert search(server, org.owner, "zebra", one_hot(2))["mode"] == "lexical"
