@@ -1,8 +1,8 @@
 -- What remediation does to the database: each function mends up to so many, does nothing where there is nothing, and
 -- returns how many, or which, it mended.
 
--- The stack whose schedules run, as the latest run by schedule says: its time is in whole seconds, that of a run by hand
--- is not. Null where none has run.
+-- The stack whose schedules run, as the latest run by schedule says: its time is in whole seconds, that of a run by
+-- hand is not. Null where none has run.
 create or replace function engine.installation()
 returns text language sql stable as $$
     select r.stack from almagest.job_runs as r

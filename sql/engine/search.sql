@@ -208,7 +208,7 @@ begin
     if asked_legs = '{}' then
         asked_legs := '{keyword,vector}';
     end if;
-    -- The index scan looks so widely that it finds .97 of what an exact scan of 100,000 chunks finds, and .86 of a
+    -- The index scan looks so widely that it finds .98 of what an exact scan of 100,000 chunks finds, and .86 of a
     -- million's (twice as widely .90), and goes on until enough rows have passed the filters; workers and compilation
     -- take longer to start than any of this takes; and what the word index finds must fit, row by row, or whole pages
     -- would be looked through.
