@@ -53,8 +53,10 @@ end
 $$;
 
 -- Size of what the caller may search, and how many of its chunks hold each term. Orgs of more than 5,000 chunks have
--- statistics of their scopes and frequent terms; all else is counted here, up to 20,000 rows, over what the caller
--- sees, so that a hidden row's words do not show in a score.
+-- statistics of their scopes and of what is frequent in each; all else is counted here, up to 20,000 rows. Both are of
+-- what the caller sees, and so is which of them a term has, so that a hidden row's words show in no score. A term has
+-- the statistics where they say that it is frequent in all that the caller sees: then the scopes that keep no number of
+-- it hold few, which are left out, since to count them would be to pass over all the others.
 --   states       of the rows that words are weighed by
 --   read_states  of those that will be read, where others are too: size and documents tell of these, no weight does
 create or replace function engine.weigh_terms(
@@ -104,11 +106,12 @@ begin
             -- what only rows of other states hold weighs as if one held it
             u.term, reading.documents, greatest(weighing.documents, least(reading.documents, 1)) as weighed
         from unnest(terms) as u (term)
-        cross join lateral (
+        left join lateral (
             select sum(s.documents) as documents from almagest.term_statistics as s
             where known_documents is not null and s.org_id = (c).org_id and s.term = u.term
                 and engine.visible(c, s.org_id, s.user_id, s.client_id, s.deal_id, s.agent_ids)
-        ) as known
+            having sum(s.documents) >= engine.frequent(known_documents, 300)
+        ) as known on true
         cross join lateral (
             select coalesce(known.documents, engine.count_holders(c, u.term, states))::float8 as documents
             offset 0 -- counted once

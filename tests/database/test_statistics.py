@@ -1,6 +1,8 @@
 """Statistics of large partitions: what counting gives, of each scope by itself, made again when it ages."""
 
-from tests.database.support import Org, Server, ids, search, serve, write_one
+from psycopg.types.json import Jsonb
+
+from tests.database.support import Caller, Org, Server, ids, search, serve, write_one
 from tests.support import Database
 
 
@@ -77,3 +79,58 @@ def test_rows_that_are_hidden_do_not_use_up_what_is_counted(database: Database) 
         ben = org.member()
         mine = write_one(own, ben, "my gargoyle", private=True)
         assert ids(search(own, ben, "gargoyle")) == [mine]
+
+
+def weights(server: Server, caller: Caller, *terms: str) -> dict[str, float]:
+    """In how many of the caller's chunks each term stands, as searches take it."""
+    [(known, documents)] = server.rows(
+        "select q.terms, q.documents from engine.resolve_caller(%s) as c"
+        " cross join lateral engine.weigh_terms(c, null, %s::text[], '{active}') as q",
+        *(Jsonb(caller), list(terms)),
+    )
+    return dict(zip(known or [], documents or [], strict=True))
+
+
+def test_what_is_hidden_does_not_decide_what_is_counted(server: Server, org: Org) -> None:
+    """P6: of two words that a member sees in as many rows, one is frequent in what is hidden."""
+    ben = org.member()
+    org.client("north")
+    mast = {word: write_one(server, org.owner, f"{word} docking mast one") for word in ("blimp", "zeppelin")}
+    for number in range(30):
+        write_one(server, org.owner, f"blimp {number} of my own", private=True)
+        write_one(server, org.owner, f"blimp {number} of the client", client="north")
+    assert refresh(server, 10, 20) == 1
+    for number in range(6):
+        for word in mast:
+            write_one(server, org.owner, f"{word} number{number}x flies")
+    assert weights(server, ben, "blimp", "zeppelin") == {"blimp": 7, "zeppelin": 7}
+    scores = []
+    for word in mast:
+        [score] = [
+            result["scores"] for result in search(server, ben, word, k=20)["results"] if result["id"] == mast[word]
+        ]
+        scores.append(score)
+    assert scores[0] == scores[1]
+    assert weights(server, org.owner, "blimp")["blimp"] == 60
+
+
+def test_whoever_sees_several_scopes_has_the_sum_of_them(server: Server, org: Org) -> None:
+    """Of what is frequent in all that they see; what is not is counted."""
+    org.client("north")
+    ben = org.member(clients=["north"])
+    for number in range(8):
+        write_one(server, org.owner, f"zebra {number}")
+        write_one(server, org.owner, f"zebra {number} of the client", client="north")
+        write_one(server, ben, f"zebra {number} at the river", private=True)
+        write_one(server, org.owner, f"zebra {number} of mine", private=True)
+    for client in ("north", None):
+        write_one(server, org.owner, f"a lion, {client}", client=client)
+    refresh(server)
+    write_one(server, ben, "a lion and a zebra", private=True)
+    assert weights(server, ben, "zebra", "lion") == {"zebra": 24, "lion": 3}
+    assert weights(server, org.member(), "zebra", "lion") == {"zebra": 8, "lion": 1}
+
+
+def test_a_term_is_frequent_in_a_hundredth_or_in_as_many_as_are_always_enough(server: Server) -> None:
+    numbers = server.rows("select engine.frequent(n, 300) from unnest('{1,200,5000,30000,1000000}'::float8[]) as n")
+    assert numbers == [2, 2, 50, 300, 300]
