@@ -121,12 +121,22 @@ create table almagest.hub_marks (
 );
 comment on table almagest.hub_marks is 'Who has read or dismissed which entry of the Hub.';
 
+create table almagest.made_objects (
+    kind text not null,
+    name text not null,
+    digest text not null,
+    primary key (kind, name)
+);
+comment on table almagest.made_objects is
+'Functions, policies and constraints as the migrations and the code made them, for health to compare with what is there.';
+
 do $$
 declare
     t text;
 begin
     foreach t in array array[
-        'job_runs', 'job_steps', 'health_runs', 'health_checks', 'remediations', 'hub_feed', 'hub_marks'
+        'job_runs', 'job_steps', 'health_runs', 'health_checks', 'remediations', 'hub_feed', 'hub_marks',
+        'made_objects'
     ] loop
         execute format('alter table almagest.%I enable row level security', t);
         execute format('alter table almagest.%I force row level security', t);

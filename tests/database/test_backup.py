@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from almagest.database.health import Health
 from almagest.database.migrate import migrate
 from almagest.database.retention import Retention
 from almagest.operations.retention import retain
@@ -140,6 +141,8 @@ def drill(run: Run, database: Database, into: Database, tmp_path: Path) -> None:
             *("pg_restore", "--exit-on-error", "--single-transaction", f"--use-list={part}"),
             *("--dbname=service=almagest_new", dump),
         )
+    # What was kept of the functions, policies and constraints came along, and fits them.
+    assert into.rows("select name from engine.access_faults() where fault ~ '^(function|policy|constraint)_'") == []
     # What belongs to the reader's role, only that role can close to others: a restore by `postgres` passes over it.
     assert migrate(into.url, reapply=True).migrations == ()
 
@@ -159,6 +162,7 @@ def test_a_restored_database_is_the_same_system(server: Server, empty: Database,
         for part, rows in catalog(server).items():
             assert rows, part
             assert after[part] == rows, part
+        assert Health(restored.owner).access_faults() == []
         for slug in ("acme", "other"):
             assert exported(restored, slug) == exported(server, slug)
         assert {who: answers(restored, caller) for who, caller in (("owner", org.owner), ("ann", ann))} == before

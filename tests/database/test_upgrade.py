@@ -41,7 +41,7 @@ def _migrate_to(database: Database, version: int, folder: Path) -> None:
 def _counts(database: Database) -> dict[str, int]:
     tables = database.rows(
         "select relname::text from pg_class where relnamespace = 'almagest'::regnamespace "
-        "and relkind in ('r', 'p') and relname not in ('migrations', 'code_files')"
+        "and relkind in ('r', 'p') and relname not in ('migrations', 'code_files', 'made_objects')"
     )
     return {table: database.value(f"select count(*) from almagest.{table}") for table in tables}
 

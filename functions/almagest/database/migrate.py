@@ -1,7 +1,8 @@
 """Bring a database to this version of the code: numbered migrations first, then the replaceable code.
 
 The files run in session mode with an empty `search_path`, so that every name says its schema. The ledger is in
-`almagest.migrations`, and what code a database has in `almagest.code_files`.
+`almagest.migrations`, what code a database has in `almagest.code_files`, and what the files have made, for the health
+checks to compare, in `almagest.made_objects`.
 """
 
 import re
@@ -239,7 +240,7 @@ def _apply_migrations(
     landed = _check_ledger(connection, migrations)
     pending = migrations[landed:]
     for version, file in enumerate(pending, start=landed + 1):
-        with connection.transaction():
+        with connection.transaction(), _kept(connection):
             _run(connection, file.path, render(file.text, extension_schema))
             if version == 1:
                 connection.execute(_LEDGER)
@@ -276,7 +277,7 @@ def _landed_code(connection: Connection) -> dict[object, object]:
 
 
 def _apply_code(connection: Connection, code: list[SqlFile], report: Report) -> tuple[str, ...]:
-    with connection.transaction():
+    with connection.transaction(), _kept(connection):
         connection.execute("set local check_function_bodies = off")
         before = _code_objects(connection)
         for file in code:
@@ -300,6 +301,37 @@ def _apply_code(connection: Connection, code: list[SqlFile], report: Report) -> 
     for name in dropped:
         report(f"dropped {name}, which no file makes any longer")
     return dropped
+
+
+@contextmanager
+def _kept(connection: Connection) -> Iterator[None]:
+    """Keep what the files that run meanwhile make; all that is there, where nothing has been kept.
+
+    What somebody had changed by hand before, and no file makes anew, stays a fault.
+    """
+    before = _made(connection)
+    yield
+    after = _made(connection)
+    if not after:
+        return
+    if _value(connection, "select not exists (select from almagest.made_objects)"):
+        before = set()
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "delete from almagest.made_objects where kind = %s and name = %s and digest = %s", list(before - after)
+        )
+        cursor.executemany(
+            "insert into almagest.made_objects (kind, name, digest) values (%s, %s, %s)"
+            " on conflict (kind, name) do update set digest = excluded.digest",
+            list(after - before),
+        )
+
+
+def _made(connection: Connection) -> set[tuple[object, ...]]:
+    """What guards or answers here; nothing in a database that has no function yet to say so."""
+    if _value(connection, "select to_regprocedure('engine.made()') is null"):
+        return set()
+    return set(connection.execute("select kind, name, digest from engine.made()").fetchall())
 
 
 def _code_objects(connection: Connection) -> set[tuple[object, ...]]:

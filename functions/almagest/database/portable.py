@@ -95,6 +95,7 @@ STAYS = {
     "hub_marks": "of the entries, which stay",
     "migrations": "of the database, not of an org",
     "code_files": "of the database, not of an org",
+    "made_objects": "of the database, not of an org",
 }
 
 # What of an item is a person's who takes it elsewhere: not who wrote it, since that is this person.

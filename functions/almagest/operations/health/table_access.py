@@ -19,15 +19,16 @@ _WORDS = {
     "uncallable_reader": "not callable by almagest_reader",
     "unreadable_reader": "not readable by almagest_reader",
     "unbound_reader": "bound by no policy",
-    "policy_missing": "missing policies",
-    "policy_changed": "changed policies",
-    "policy_unexpected": "policies of others",
-    "constraint_missing": "missing constraints",
+    **{
+        f"{kind}_{fault}": words.format(things)
+        for kind, things in {"function": "functions", "policy": "policies", "constraint": "constraints"}.items()
+        for fault, words in {"missing": "missing {}", "changed": "changed {}", "unexpected": "{} of others"}.items()
+    },
 }
 
 
 def look(probe: Probe) -> Found:
-    """Ask for each table, right, policy and constraint, and for the API by the request path's key.
+    """Ask for each table, right, function, policy and constraint, and for the API by the request path's key.
 
     measured: what is not as it should be. threshold: none of it, since the system needs each.
     """
