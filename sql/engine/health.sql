@@ -290,8 +290,8 @@ begin
 end
 $$;
 
--- Since when an item waits to be indexed. Where a try has failed, or it is due in the future, when it is due says nothing
--- of that; one that is in its first try waits no more.
+-- Since when an item waits to be indexed. Where a try has failed, or it is due in the future, when it is due says
+-- nothing of that; one that is in its first try waits no more.
 create or replace function engine.waits_since(i almagest.items)
 returns timestamptz language sql stable as $$
     select case

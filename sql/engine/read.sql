@@ -121,10 +121,10 @@ returns bigint language sql stable as $$
     ), 0)
 $$;
 
--- The messages before and after an item in its conversation, whole and in order, as many on each side as reach says: of
--- those that share its scope and its state, as neighbours in search do (see engine.sequence_of), and, where several have
--- one position, in its order. Null where there is no such item that the caller may see; an item outside any conversation
--- has none.
+-- The messages before and after an item in its conversation, whole and in order, as many on each side as reach says:
+-- of those that share its scope and its state, as neighbours in search do (see engine.sequence_of), and, where several
+-- have one position, in its order. Null where there is no such item that the caller may see; an item outside any
+-- conversation has none.
 create or replace function engine.read_neighbours(c engine.caller, item uuid, reach int)
 returns jsonb language sql stable security definer set search_path = '' as $$
     with centre as materialized (

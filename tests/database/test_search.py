@@ -647,7 +647,8 @@ def test_floors_and_thresholds_are_the_profiles(server: Server, org: Org) -> Non
     assert found(vector_threshold=0.5) == [0.9, 0.6]
     assert found(fused_floor=0.7) == [0.9]
     assert found(fused_floor=1) == []
-    assert found(keyword_weight=0, vector_weight=0) == []
+    # The leg that answers alone counts, whatever its weight.
+    assert found(keyword_weight=0, vector_weight=0) == [0.9, 0.6, 0.3]
 
 
 def test_an_orgs_profile_lies_over_the_built_in_one_at_once(server: Server, org: Org) -> None:
