@@ -352,11 +352,8 @@ def test_what_a_person_has_to_mend(
     fault.put(system.runtime, system.database)
     try:
         assert system.health() == {fault.check: fault.status}
-        assert system.run("remediation")["checks"]["table_access"] == {
-            "status": "failed",
-            "measured": 1,
-            "actions": {"look_again": "unchanged"},
-        }
+        looked_at = system.run("remediation")["checks"]["table_access"]
+        assert (looked_at["status"], looked_at["actions"]) == ("failed", {"look_again": "unchanged"})
         [(key, severity, tries)] = system.entries()
         assert (key, severity, tries) == ("health.table_access", "critical", 1)
     finally:
