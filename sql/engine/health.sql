@@ -362,31 +362,42 @@ begin
 end
 $$;
 
--- Keeps what a check found in a run: once a run, the last one counts.
+-- Keeps what a check found in a run: once a run, the last one counts, also where the constraint that says so is gone.
 create or replace function engine.store_check(run bigint, found almagest.health_checks)
-returns void language sql as $$
+returns void language plpgsql as $$
+declare
+    result alias for $2; -- found is a variable of plpgsql's own
+begin
+    perform pg_advisory_xact_lock(hashtextextended('almagest.job_runs', run));
+    delete from almagest.health_checks as c where c.run_id = run and c.name = (result).name;
     insert into almagest.health_checks (
         run_id, name, status, measured, threshold, unit, sentence, figures, duration_ms
     ) values (
-        run, (found).name, (found).status, (found).measured, (found).threshold, (found).unit, (found).sentence,
-        coalesce((found).figures, '{}'), (found).duration_ms
-    )
-    on conflict (run_id, name) do update set
-        status = excluded.status, measured = excluded.measured, threshold = excluded.threshold, unit = excluded.unit,
-        sentence = excluded.sentence, figures = excluded.figures, duration_ms = excluded.duration_ms, checked_at = now()
+        run, (result).name, (result).status, (result).measured, (result).threshold, (result).unit, (result).sentence,
+        coalesce((result).figures, '{}'), (result).duration_ms
+    );
+end
 $$;
 
 -- Keeps the worst status of a run's checks, and returns it; failed where there are none.
 create or replace function engine.store_health_run(run bigint)
-returns text language sql as $$
-    insert into almagest.health_runs (run_id, status)
-    select run, case
+returns text language plpgsql as $$
+declare
+    worst constant text := (
+        select case
             when count(*) = 0 or bool_or(c.status = 'failed') then 'failed'
             when bool_or(c.status = 'degraded') then 'degraded'
             else 'ok'
         end
-    from almagest.health_checks as c
-    where c.run_id = run
-    on conflict (run_id) do update set status = excluded.status
-    returning status
+        from almagest.health_checks as c
+        where c.run_id = run
+    );
+begin
+    perform pg_advisory_xact_lock(hashtextextended('almagest.job_runs', run));
+    update almagest.health_runs as h set status = worst where h.run_id = run;
+    if not found then
+        insert into almagest.health_runs (run_id, status) values (run, worst);
+    end if;
+    return worst;
+end
 $$;

@@ -16,6 +16,7 @@ import pytest
 from almagest import deadline
 from almagest.cli.health import _report
 from almagest.database.health import Health
+from almagest.database.remedy import Remedy
 from almagest.database.session import connect
 from almagest.handlers import jobs
 from almagest.models.write import BatchWrite
@@ -1005,3 +1006,60 @@ def test_the_jobs_function_tells_the_metrics_of_what_was_found(
         ("IndexBacklogSeconds",): 0,
         ("OpenHubEntries",): 0,
     }
+
+
+class TestOneBreaksOff:
+    """Fault 4: what is broken in one place is in the way of nothing else."""
+
+    def test_what_remediation_writes_to_may_lack_its_own_indexes(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("table_access", "orphaned_embeddings")
+        keys = (
+            ("remediations", "remediations_run_id_check_name_action_key", "unique (run_id, check_name, action)"),
+            ("health_checks", "health_checks_pkey", "primary key (run_id, name)"),
+            ("health_runs", "health_runs_pkey", "primary key (run_id)"),
+        )
+        system.database.rows("drop index almagest.hub_feed_open")
+        for table, name, _ in keys:
+            system.database.rows(f"alter table almagest.{table} drop constraint {name}")
+        try:
+            assert system.health() == {"table_access": "failed", "orphaned_embeddings": "failed"}
+            figures = system.run("remediation")
+            assert figures["checks"]["orphaned_embeddings"]["actions"] == {"rebuild_indexes": "mended"}
+            assert [key for key, _, _ in system.entries()] == ["health.table_access"]
+        finally:
+            for table, name, key in keys:
+                system.database.rows(f"alter table almagest.{table} add constraint {name} {key}")
+        assert system.health() == {"table_access": "ok", "orphaned_embeddings": "ok"}
+
+    def test_an_answer_that_raises_fails_the_run_after_the_others(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("embedding_function", "orphaned_embeddings")
+        system.health()
+        faults.embedder_returns_zeros(system.runtime, system.database)
+        faults.lease_of_a_dead_worker(system.runtime, system.database)
+        health_run = system.run("health", by_hand=True) and system.database.rows(
+            "select max(run_id) from almagest.health_runs"
+        )
+        real = Remedy.record
+
+        def record(self: Remedy, done: dict[str, Any]) -> None:
+            if done["check_name"] == "embedding_function":
+                raise ZeroDivisionError
+            real(self, done)
+
+        monkeypatch.setattr(Remedy, "record", record)
+        outcome = system.attempt("remediation")
+        assert outcome.state == "failed"
+        assert outcome.error is not None
+        assert outcome.error.startswith("ZeroDivisionError")
+        assert system.database.rows("select check_name, action, state from almagest.remediations") == [
+            ("orphaned_embeddings", "release_leases", "mended")
+        ]
+        # It was not tried, so the next run takes it.
+        monkeypatch.undo()
+        figures = system.run("remediation")
+        assert [figures["health_run"]] == health_run
+        assert figures["left"] == 0
