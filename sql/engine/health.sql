@@ -229,6 +229,14 @@ returns table (item_id uuid) language sql stable as $$
         and not exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version)
 $$;
 
+-- Items that remediation has marked to be indexed again, and that are not yet: until then they are orphans, whichever run
+-- marked them. What was written or edited since waits in the ordinary way, and is none.
+create or replace function engine.items_to_index_again()
+returns table (item_id uuid) language sql stable as $$
+    select i.id from almagest.items as i
+    where i.index_status <> 'search_ready' and i.index_error = 'orphaned'
+$$;
+
 -- Leases of items and of runs that were over a while ago, and that nobody has taken up; one without an end is over, and
 -- so is one that ends hours ahead, which no worker takes.
 create or replace function engine.leases_over(since interval)
@@ -281,6 +289,7 @@ begin
         when 'chunks_without_item' then (select count(*) from engine.chunks_without_item())
         when 'rows_without_chunk' then (select count(*) from engine.rows_without_chunk())
         when 'items_without_chunks' then (select count(*) from engine.items_without_chunks())
+        when 'items_to_index_again' then (select count(*) from engine.items_to_index_again())
         when 'leases_over' then (select count(*) from engine.leases_over(interval '10 minutes'))
         when 'drifted_statistics' then (select count(*) from engine.drifted_orgs())
         when 'indexes_missing' then (select count(*) from engine.index_faults() as f where f.fault = 'missing')

@@ -117,7 +117,8 @@ begin
 end
 $$;
 
--- Has items indexed anew, at once, and returns which: what they say stays found by its words meanwhile.
+-- Has items indexed anew, at once, and returns which: what they say stays found by its words meanwhile. Until they have
+-- their vectors, or are edited, or fail of something else, their index_error says that they are of these.
 create or replace function engine.mark_for_index(items uuid[])
 returns uuid[] language sql as $$
     with marked as (
@@ -126,7 +127,7 @@ returns uuid[] language sql as $$
                 when exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version) then 'text_ready'
                 else 'pending'
             end,
-            index_error = null, index_attempts = 0, index_after = now(), lease_owner = null, lease_expires_at = null
+            index_error = 'orphaned', index_attempts = 0, index_after = now(), lease_owner = null, lease_expires_at = null
         where i.id = any(items) and i.index_status in ('search_ready', 'text_ready')
         returning i.id
     )

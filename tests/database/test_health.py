@@ -342,7 +342,7 @@ class TestOrphans:
         assert len(remedy.mark_orphans("items_without_chunks", MODEL, 10)) == 0
         assert len(remedy.mark_orphans("chunks_without_vectors", MODEL, 10)) == 1
         assert server.rows("select index_status, index_attempts from almagest.items") == [("text_ready", 0)]
-        assert orphans(server) == {}
+        assert orphans(server) == {"items_to_index_again": 1}
         assert len(remedy.mark_orphans("chunks_without_vectors", MODEL, 10)) == 0
 
     def test_chunks_without_terms(self, server: Server, item: str) -> None:
@@ -350,7 +350,7 @@ class TestOrphans:
         assert orphans(server) == {"chunks_without_terms": 1}
         assert len(Remedy(server.owner).mark_orphans("chunks_without_terms", MODEL, 10)) == 1
         assert server.rows("select index_status from almagest.items") == ["text_ready"]
-        assert orphans(server) == {}
+        assert orphans(server) == {"items_to_index_again": 1}
 
     @pytest.mark.parametrize("table", ["lexical", "embeddings"])
     @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ class TestOrphans:
         write(server, org.owner, *(memory(f"more {n}", one_hot(n)) for n in range(5)))
         server.rows("delete from almagest.embeddings")
         assert len(Remedy(server.owner).mark_orphans("chunks_without_vectors", MODEL, 4)) == 4
-        assert orphans(server) == {"chunks_without_vectors": 2}
+        assert orphans(server) == {"chunks_without_vectors": 2, "items_to_index_again": 4}
 
     def test_what_an_edit_replaced_needs_no_vector(self, server: Server, org: Org, item: str) -> None:
         changes = {"title": "another"}
@@ -416,7 +416,7 @@ class TestOrphans:
     def test_vectors_of_another_model_alone(self, server: Server, item: str) -> None:
         assert orphans(server, "new-model") == {"chunks_of_another_model": 1}
         assert len(Remedy(server.owner).mark_orphans("chunks_of_another_model", "new-model", 10)) == 1
-        assert orphans(server, "new-model") == {}
+        assert orphans(server, "new-model") == {"items_to_index_again": 1}
 
     def test_vectors_of_another_model_beside_the_right_one(self, server: Server, item: str) -> None:
         server.rows("select engine.register_model('old-model')")

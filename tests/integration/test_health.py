@@ -1063,3 +1063,39 @@ class TestOneBreaksOff:
         figures = system.run("remediation")
         assert [figures["health_run"]] == health_run
         assert figures["left"] == 0
+
+
+class TestMarkedAndNotIndexed:
+    """Fault 7: what was marked stays an orphan until it has its vectors."""
+
+    def test_a_run_that_was_killed_goes_on_with_what_it_had_marked(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("orphaned_embeddings")
+        faults.vectors_removed(system.runtime, system.database)
+        system.health()
+
+        def killed(*_: object) -> dict[str, int]:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("almagest.operations.remediation.orphans.index_pending", killed)
+        with suppress(KeyboardInterrupt):
+            system.attempt("remediation")
+        monkeypatch.setattr("almagest.operations.remediation.orphans.index_pending", lambda *_: {"indexed": 0})
+        outcome = system.attempt("remediation", again=True)
+        assert (outcome.state, outcome.figures["mended"], outcome.figures["left"]) == ("succeeded", 0, 1)
+        assert outcome.figures["checks"]["orphaned_embeddings"]["actions"] == {"index_again": "left"}
+
+        # So it is in the health runs that follow, where new writes that wait are none of it.
+        system.database.rows(
+            "update almagest.items set index_error = null, index_status = 'text_ready', index_after = now()"
+            " where id = (select id from almagest.items where index_status = 'text_ready' order by id limit 1)"
+        )
+        assert system.health() == {"orphaned_embeddings": "degraded"}
+        waiting = system.database.rows("select count(*) from almagest.items where index_status = 'text_ready'")
+        assert [system.found("orphaned_embeddings")["figures"]["items_to_index_again"] + 1] == waiting
+        monkeypatch.undo()
+        only("orphaned_embeddings")
+        assert system.run("remediation")["mended"] == 1
+        assert system.database.rows("select count(*) from almagest.items where index_error is not null") == [0]
+        assert system.health() == {"orphaned_embeddings": "ok"}

@@ -45,6 +45,10 @@ class Remedy(Limited):
         marked: list[UUID] = self._value("select engine.mark_orphans(%s, %s, %s)", kind, model, most)
         return marked
 
+    def items_to_index_again(self) -> list[UUID]:
+        """Items that were marked to be indexed anew, in whichever run, and that are not yet."""
+        return [item for (item,) in self._rows("select item_id from engine.items_to_index_again()")]
+
     def count_waiting(self, items: Sequence[UUID]) -> int:
         """How many of some items are not indexed yet."""
         return int(self._value("select engine.count_waiting(%s)", list(items)))

@@ -21,6 +21,9 @@ COMPARED = 200
 
 WITHOUT_VECTORS = ("chunks_without_vectors", "chunks_without_terms", "chunks_of_another_model", "items_without_chunks")
 
+# What is to be marked, and what has been.
+TO_INDEX = (*WITHOUT_VECTORS, "items_to_index_again")
+
 
 def delete_zero_vectors(mending: Mending) -> Figures:
     """Zeros are near to nothing; the chunks then wait for real vectors like others that lack one."""
@@ -45,7 +48,8 @@ def index_again(mending: Mending) -> Figures:
     """Mark what lacks vectors or chunks, and index it as everything is indexed."""
     model = mending.runtime.embedder.model  # without an embedder nothing is marked that could not be indexed
 
-    items: list[UUID] = []
+    # An earlier attempt, or an earlier run, may have marked some and not come to them.
+    items: list[UUID] = mending.remedy.items_to_index_again()
 
     def mark(kind: str) -> int:
         def some(most: int) -> int:
@@ -143,7 +147,7 @@ ACTIONS: tuple[Action, ...] = (
     of_orphans("release_leases", "Released what dead workers held", ("leases_over",), release_leases),
     Action("rebuild_indexes", "Made missing and invalid indexes anew", _indexes_to_mend, rebuild_indexes),
     of_orphans("copy_anew", "Copied anew who may see an item, and its state", ("copies_that_differ",), copy_anew),
-    of_orphans("index_again", "Indexed items again that lacked vectors or chunks", WITHOUT_VECTORS, index_again),
+    of_orphans("index_again", "Indexed items again that lacked vectors or chunks", TO_INDEX, index_again),
     Action("embed_anew", "Embedded again what samples showed to be wrong", _differing, embed_anew),
     of_orphans("delete_other_models", "Deleted vectors of other models", ("superfluous_vectors",), delete_other_models),
     of_orphans("refresh_statistics", "Counted large orgs again", ("drifted_statistics",), refresh_statistics),

@@ -256,12 +256,17 @@ def _state_of_check(checked: Figures, error: str | None) -> str:
 
 
 def _state(before: Figures, after: Figures, error: str | None) -> str:
-    """How an action ended: mended, what it is about is gone; left, some of it; unchanged, none of it; or failed."""
+    """How an action ended: mended, what it is about is gone; left, some of it; unchanged, none of it; or failed.
+
+    What it has begun and others end is left, however much there is of it.
+    """
     if error:
         return "failed"
+    if after["done"].get(WAITING):
+        return "left"
     figures = {name: value for name, value in after.items() if name != "done"}
     if not _something(figures):
-        return "left" if after["done"].get(WAITING) else "mended"
+        return "mended"
     return "left" if _sum(figures) < _sum(before) else "unchanged"
 
 
