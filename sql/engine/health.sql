@@ -229,7 +229,7 @@ returns table (item_id uuid) language sql stable as $$
         and not exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version)
 $$;
 
--- Items that remediation has marked to be indexed again, and that are not yet: until then they are orphans, whichever run
+-- Items that remediation has marked to be indexed again, and that are not yet: until then they are orphans, whoever
 -- marked them. What was written or edited since waits in the ordinary way, and is none.
 create or replace function engine.items_to_index_again()
 returns table (item_id uuid) language sql stable as $$
@@ -268,6 +268,32 @@ returns table (org_id uuid) language sql stable as $$
         or abs(s.total_length - coalesce(counted.total_length, 0)) * 10 > coalesce(counted.total_length, 0)
 $$;
 
+-- How many groups of rows are the same to a unique index, that is missing or invalid: while there are any, it cannot be
+-- made, and Postgres' log would quote one of them. 0 for an index that is not unique. definition as in
+-- engine.expected_indexes, null for one that only its constraint describes.
+create or replace function engine.duplicates_of(name text, definition text)
+returns bigint language plpgsql stable set search_path = '' as $$
+declare
+    described constant text := coalesce(definition, pg_get_indexdef(to_regclass(format('almagest.%I', name))));
+    head constant text := split_part(described, ' WHERE ', 1);
+    same constant text := substring(head from ' USING btree \((.*)\)');
+    groups bigint;
+begin
+    if head not like 'CREATE UNIQUE INDEX %' then
+        return 0;
+    end if;
+    execute format(
+        'select count(*) from (select from %s where %s and %s group by %s having count(*) > 1) as g',
+        substring(head from ' ON (?:ONLY )?(\S+) USING '),
+        coalesce(nullif(substr(described, length(head) + length(' WHERE ') + 1), ''), 'true'),
+        case when head like '% NULLS NOT DISTINCT' then 'true' else format('row(%s) is not null', same) end,
+        same
+    )
+    into groups;
+    return groups;
+end
+$$;
+
 -- How many orphans of a kind there are; null where that cannot be told without knowing the model in force.
 create or replace function engine.count_orphans(kind text, model text)
 returns bigint language plpgsql stable set plan_cache_mode = force_custom_plan as $$
@@ -294,6 +320,10 @@ begin
         when 'drifted_statistics' then (select count(*) from engine.drifted_orgs())
         when 'indexes_missing' then (select count(*) from engine.index_faults() as f where f.fault = 'missing')
         when 'indexes_invalid' then (select count(*) from engine.index_faults() as f where f.fault in ('invalid', 'leftover'))
+        when 'duplicates' then (
+            select coalesce(sum(engine.duplicates_of(f.name, f.definition)), 0)::bigint
+            from engine.index_faults() as f where f.fault in ('missing', 'invalid')
+        )
         when 'indexes_changed' then (select count(*) from engine.index_faults() as f where f.fault = 'changed')
     end;
 end

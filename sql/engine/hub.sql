@@ -26,7 +26,7 @@ $$;
 --   to_do        what a person can do
 --   figures      ids and figures, never content; kinds: an array of names, of what kinds it is
 --   tried_now    whether this is a try that counts; where it is not, an entry that says the same already stays as it is
--- Returns the entry's id. A lock keeps it to one entry a key, not the unique index: where that is gone, people are told so.
+-- Returns the entry's id. A lock keeps it to one entry a key, not the unique index, without which people are told, too.
 create or replace function engine.open_hub_entry(
     org uuid, person uuid, source text, key text, severity text, title text, finding text, tried jsonb, to_do text,
     figures jsonb, tried_now boolean default true

@@ -265,3 +265,10 @@ returns table (name text) language sql stable as $$
     where h.inhparent = to_regclass(format('almagest.%I', parent))
     order by 1
 $$;
+
+-- What a `reindex concurrently` that broke off has left beside an index.
+create or replace function engine.leftovers_of(name text)
+returns table (name text) language sql stable as $$
+    select f.name from engine.index_faults() as f
+    where f.fault = 'leftover' and regexp_replace(f.name, '_cc(new|old)[0-9]*$', '') = $1
+$$;

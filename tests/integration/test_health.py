@@ -1099,3 +1099,33 @@ class TestMarkedAndNotIndexed:
         assert system.run("remediation")["mended"] == 1
         assert system.database.rows("select count(*) from almagest.items where index_error is not null") == [0]
         assert system.health() == {"orphaned_embeddings": "ok"}
+
+
+class TestDuplicates:
+    """Faults 5 and 6: a unique index that cannot be made is not tried, and told with what is in its way."""
+
+    def test_an_index_waits_for_its_duplicates_to_go(self, system: System, only: Callable[..., None]) -> None:
+        only("orphaned_embeddings")
+        [org] = system.database.rows("select id from almagest.orgs where not is_system order by created_at limit 1")
+        tried: list[str] = []
+        system.database.rows("drop index almagest.members_email")
+        system.database.rows(
+            "insert into almagest.members (org_id, user_id, email, role)"
+            " select org_id, gen_random_uuid(), upper(email), role from almagest.members where org_id = %s limit 1",
+            org,
+        )
+        for _ in range(4):
+            assert system.health() == {"orphaned_embeddings": "failed"}
+            actions = system.run("remediation")["checks"]["orphaned_embeddings"]["actions"]
+            tried += actions
+        assert "rebuild_indexes" not in tried
+        assert system.found("orphaned_embeddings")["sentence"] == (
+            "1 missing index; 1 group of duplicates in the way of an index."
+        )
+        [to_do] = system.database.rows("select to_do from almagest.hub_feed where closed_at is null")
+        assert to_do.startswith("Rows are there twice")
+        assert "@" not in to_do
+        system.database.rows("delete from almagest.members where org_id = %s and email = upper(email)", org)
+        system.health()
+        figures = system.run("remediation")
+        assert figures["checks"]["orphaned_embeddings"]["actions"] == {"rebuild_indexes": "mended"}

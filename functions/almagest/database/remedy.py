@@ -102,6 +102,15 @@ class Remedy(Limited):
         elif fault == "invalid":
             self._alone(sql.SQL("reindex index concurrently {}").format(index))
 
+    def drop_leftovers(self, name: str) -> None:
+        """Drop what a `reindex` of an index that broke off has left beside it."""
+        for (leftover,) in self._rows("select name from engine.leftovers_of(%s)", name):
+            self.mend_index(leftover, "leftover", None)
+
+    def duplicates_of(self, name: str, definition: str | None) -> int:
+        """How many groups of duplicates are in the way of a unique index; 0 for one that is not."""
+        return int(self._value("select engine.duplicates_of(%s, %s)", name, definition))
+
     def is_being_indexed(self, name: str, definition: str | None) -> bool:
         """Whether another session builds an index of the same table: it must not be disturbed."""
         return bool(self._value("select engine.is_being_indexed(engine.table_of_index(%s, %s))", name, definition))

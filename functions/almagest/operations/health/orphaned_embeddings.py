@@ -34,6 +34,7 @@ KINDS = {
     "drifted_statistics": ("org with drifted statistics", "orgs with drifted statistics"),
     "indexes_missing": ("missing index", "missing indexes"),
     "indexes_invalid": ("invalid index", "invalid indexes"),
+    "duplicates": ("group of duplicates in the way of an index", "groups of duplicates in the way of an index"),
     "indexes_changed": ("index other than it was made", "indexes other than they were made"),
 }
 # What no search finds, every search waits for, or only the second privacy layer keeps from the wrong eyes; of the
