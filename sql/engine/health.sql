@@ -229,6 +229,14 @@ returns table (item_id uuid) language sql stable as $$
         and not exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version)
 $$;
 
+-- Items that remediation has marked to be indexed again, and that are not yet: until then they are orphans, whoever
+-- marked them. What was written or edited since waits in the ordinary way, and is none.
+create or replace function engine.items_to_index_again()
+returns table (item_id uuid) language sql stable as $$
+    select i.id from almagest.items as i
+    where i.index_status <> 'search_ready' and i.index_error = 'orphaned'
+$$;
+
 -- Leases of items and of runs that were over a while ago, and that nobody has taken up; one without an end is over, and
 -- so is one that ends hours ahead, which no worker takes.
 create or replace function engine.leases_over(since interval)
@@ -260,6 +268,32 @@ returns table (org_id uuid) language sql stable as $$
         or abs(s.total_length - coalesce(counted.total_length, 0)) * 10 > coalesce(counted.total_length, 0)
 $$;
 
+-- How many groups of rows are the same to a unique index, that is missing or invalid: while there are any, it cannot be
+-- made, and Postgres' log would quote one of them. 0 for an index that is not unique. definition as in
+-- engine.expected_indexes, null for one that only its constraint describes.
+create or replace function engine.duplicates_of(name text, definition text)
+returns bigint language plpgsql stable set search_path = '' as $$
+declare
+    described constant text := coalesce(definition, pg_get_indexdef(to_regclass(format('almagest.%I', name))));
+    head constant text := split_part(described, ' WHERE ', 1);
+    same constant text := substring(head from ' USING btree \((.*)\)');
+    groups bigint;
+begin
+    if head not like 'CREATE UNIQUE INDEX %' then
+        return 0;
+    end if;
+    execute format(
+        'select count(*) from (select from %s where %s and %s group by %s having count(*) > 1) as g',
+        substring(head from ' ON (?:ONLY )?(\S+) USING '),
+        coalesce(nullif(substr(described, length(head) + length(' WHERE ') + 1), ''), 'true'),
+        case when head like '% NULLS NOT DISTINCT' then 'true' else format('row(%s) is not null', same) end,
+        same
+    )
+    into groups;
+    return groups;
+end
+$$;
+
 -- How many orphans of a kind there are; null where that cannot be told without knowing the model in force.
 create or replace function engine.count_orphans(kind text, model text)
 returns bigint language plpgsql stable set plan_cache_mode = force_custom_plan as $$
@@ -281,10 +315,15 @@ begin
         when 'chunks_without_item' then (select count(*) from engine.chunks_without_item())
         when 'rows_without_chunk' then (select count(*) from engine.rows_without_chunk())
         when 'items_without_chunks' then (select count(*) from engine.items_without_chunks())
+        when 'items_to_index_again' then (select count(*) from engine.items_to_index_again())
         when 'leases_over' then (select count(*) from engine.leases_over(interval '10 minutes'))
         when 'drifted_statistics' then (select count(*) from engine.drifted_orgs())
         when 'indexes_missing' then (select count(*) from engine.index_faults() as f where f.fault = 'missing')
         when 'indexes_invalid' then (select count(*) from engine.index_faults() as f where f.fault in ('invalid', 'leftover'))
+        when 'duplicates' then (
+            select coalesce(sum(engine.duplicates_of(f.name, f.definition)), 0)::bigint
+            from engine.index_faults() as f where f.fault in ('missing', 'invalid')
+        )
         when 'indexes_changed' then (select count(*) from engine.index_faults() as f where f.fault = 'changed')
     end;
 end
@@ -363,31 +402,42 @@ begin
 end
 $$;
 
--- Keeps what a check found in a run: once a run, the last one counts.
+-- Keeps what a check found in a run: once a run, the last one counts, also where the constraint that says so is gone.
 create or replace function engine.store_check(run bigint, found almagest.health_checks)
-returns void language sql as $$
+returns void language plpgsql as $$
+declare
+    result alias for $2; -- found is a variable of plpgsql's own
+begin
+    perform pg_advisory_xact_lock(hashtextextended('almagest.job_runs', run));
+    delete from almagest.health_checks as c where c.run_id = run and c.name = (result).name;
     insert into almagest.health_checks (
         run_id, name, status, measured, threshold, unit, sentence, figures, duration_ms
     ) values (
-        run, (found).name, (found).status, (found).measured, (found).threshold, (found).unit, (found).sentence,
-        coalesce((found).figures, '{}'), (found).duration_ms
-    )
-    on conflict (run_id, name) do update set
-        status = excluded.status, measured = excluded.measured, threshold = excluded.threshold, unit = excluded.unit,
-        sentence = excluded.sentence, figures = excluded.figures, duration_ms = excluded.duration_ms, checked_at = now()
+        run, (result).name, (result).status, (result).measured, (result).threshold, (result).unit, (result).sentence,
+        coalesce((result).figures, '{}'), (result).duration_ms
+    );
+end
 $$;
 
 -- Keeps the worst status of a run's checks, and returns it; failed where there are none.
 create or replace function engine.store_health_run(run bigint)
-returns text language sql as $$
-    insert into almagest.health_runs (run_id, status)
-    select run, case
+returns text language plpgsql as $$
+declare
+    worst constant text := (
+        select case
             when count(*) = 0 or bool_or(c.status = 'failed') then 'failed'
             when bool_or(c.status = 'degraded') then 'degraded'
             else 'ok'
         end
-    from almagest.health_checks as c
-    where c.run_id = run
-    on conflict (run_id) do update set status = excluded.status
-    returning status
+        from almagest.health_checks as c
+        where c.run_id = run
+    );
+begin
+    perform pg_advisory_xact_lock(hashtextextended('almagest.job_runs', run));
+    update almagest.health_runs as h set status = worst where h.run_id = run;
+    if not found then
+        insert into almagest.health_runs (run_id, status) values (run, worst);
+    end if;
+    return worst;
+end
 $$;

@@ -26,7 +26,7 @@ $$;
 --   to_do        what a person can do
 --   figures      ids and figures, never content; kinds: an array of names, of what kinds it is
 --   tried_now    whether this is a try that counts; where it is not, an entry that says the same already stays as it is
--- Returns the entry's id.
+-- Returns the entry's id. A lock keeps it to one entry a key, not the unique index, without which people are told, too.
 create or replace function engine.open_hub_entry(
     org uuid, person uuid, source text, key text, severity text, title text, finding text, tried jsonb, to_do text,
     figures jsonb, tried_now boolean default true
@@ -37,10 +37,13 @@ declare
     before almagest.hub_feed;
     entry uuid;
 begin
+    perform pg_advisory_xact_lock(hashtextextended('almagest.hub_feed:' || open_hub_entry.key, 0));
     select f.* into before
     from almagest.hub_feed as f
     where f.key = open_hub_entry.key and f.org_id is not distinct from org and f.user_id is not distinct from person
         and f.closed_at is null
+    order by f.opened_at
+    limit 1
     for no key update;
     if not tried_now
         and (before.severity, before.title, before.found, before.to_do, before.figures - 'run')
@@ -48,24 +51,27 @@ begin
     then
         return before.id;
     end if;
-    insert into almagest.hub_feed as f (
-        org_id, user_id, source, key, severity, title, found, tried, to_do, figures, tries
-    ) values (
-        org, person, source, key, severity, title, finding, coalesce(tried, '[]'), to_do, coalesce(figures, '{}'),
-        tried_now::int
-    )
-    on conflict (key, org_id, user_id) where closed_at is null do update set
-        source = excluded.source, severity = excluded.severity, title = excluded.title, found = excluded.found,
-        tried = excluded.tried, to_do = excluded.to_do, figures = excluded.figures, tries = f.tries + excluded.tries,
-        updated_at = now()
-    returning f.id into entry;
-    if before.id is not null and (
-        engine.hub_rank(open_hub_entry.severity) > engine.hub_rank(before.severity)
-        or not coalesce(open_hub_entry.figures -> 'kinds', '[]') <@ coalesce(before.figures -> 'kinds', '[]')
-    ) then
-        delete from almagest.hub_marks as m where m.entry_id = entry;
+    if before.id is null then
+        insert into almagest.hub_feed as f (
+            org_id, user_id, source, key, severity, title, found, tried, to_do, figures, tries
+        ) values (
+            org, person, source, key, severity, title, finding, coalesce(tried, '[]'), to_do, coalesce(figures, '{}'),
+            tried_now::int
+        )
+        returning f.id into entry;
+        return entry;
     end if;
-    return entry;
+    update almagest.hub_feed as f
+    set source = open_hub_entry.source, severity = open_hub_entry.severity, title = open_hub_entry.title, found = finding,
+        tried = coalesce(open_hub_entry.tried, '[]'), to_do = open_hub_entry.to_do,
+        figures = coalesce(open_hub_entry.figures, '{}'), tries = f.tries + tried_now::int, updated_at = now()
+    where f.id = before.id;
+    if engine.hub_rank(open_hub_entry.severity) > engine.hub_rank(before.severity)
+        or not coalesce(open_hub_entry.figures -> 'kinds', '[]') <@ coalesce(before.figures -> 'kinds', '[]')
+    then
+        delete from almagest.hub_marks as m where m.entry_id = before.id;
+    end if;
+    return before.id;
 end
 $$;
 

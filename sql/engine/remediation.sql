@@ -18,6 +18,12 @@ returns boolean language sql stable as $$
     select r.stack = coalesce(engine.installation(), r.stack) from almagest.job_runs as r where r.id = run
 $$;
 
+-- Whether a health run has been tried: a remediation run that failed has not, whatever of it was done.
+create or replace function engine.was_tried(h almagest.health_runs)
+returns boolean language sql stable as $$
+    select coalesce((select r.state <> 'failed' from almagest.job_runs as r where r.id = (h).remediated_by), false)
+$$;
+
 -- Takes the latest health run that found something and has not been tried, of the last day; null where there is none.
 -- Where an earlier attempt of this run has taken one, that is it. again: also one that has been tried, or was made in
 -- the same stack besides, as a person wants it who asks by hand. What a later health run has found to be well, or
@@ -32,7 +38,7 @@ begin
     end if;
     perform pg_advisory_xact_lock(hashtextextended('almagest.remediation', 0));
     with recent as materialized (
-        select h.* from almagest.health_runs as h
+        select h.*, engine.was_tried(h) as tried from almagest.health_runs as h
         join almagest.job_runs as made on made.id = h.run_id
         join almagest.job_runs as mine on mine.id = run
         where h.checked_at > now() - interval '24 hours'
@@ -41,10 +47,10 @@ begin
     update almagest.health_runs as h set remediated_by = run
     where h.run_id = (
         select l.run_id from recent as l
-        where l.status <> 'ok' and (l.remediated_by is null or again)
+        where l.status <> 'ok' and (not l.tried or again)
             and not exists (
                 select from recent as n
-                where n.checked_at > l.checked_at and (n.status = 'ok' or (n.remediated_by is not null and not again))
+                where n.checked_at > l.checked_at and (n.status = 'ok' or (n.tried and not again))
             )
         order by l.checked_at desc
         limit 1
@@ -92,21 +98,29 @@ returns jsonb language sql stable as $$
     ) as r
 $$;
 
--- Keeps what one action did; once for a run, check and action.
+-- Keeps what one action did; once for a run, check and action, also where the constraint that says so is gone.
 create or replace function engine.record_remediation(done almagest.remediations)
-returns void language sql as $$
-    insert into almagest.remediations (
-        run_id, health_run_id, check_name, action, attempt, state, before, after, error, started_at, finished_at
-    ) values (
-        (done).run_id, (done).health_run_id, (done).check_name, (done).action, (done).attempt, (done).state,
-        coalesce((done).before, '{}'), coalesce((done).after, '{}'), (done).error, (done).started_at, clock_timestamp()
-    )
-    on conflict (run_id, check_name, action) do update set
-        state = excluded.state, before = excluded.before, after = excluded.after, error = excluded.error,
-        started_at = excluded.started_at, finished_at = excluded.finished_at
+returns void language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock(hashtextextended('almagest.job_runs', (done).run_id));
+    update almagest.remediations as r
+    set state = (done).state, before = coalesce((done).before, '{}'), after = coalesce((done).after, '{}'),
+        error = (done).error, started_at = (done).started_at, finished_at = clock_timestamp()
+    where r.run_id = (done).run_id and r.check_name = (done).check_name and r.action = (done).action;
+    if not found then
+        insert into almagest.remediations (
+            run_id, health_run_id, check_name, action, attempt, state, before, after, error, started_at, finished_at
+        ) values (
+            (done).run_id, (done).health_run_id, (done).check_name, (done).action, (done).attempt, (done).state,
+            coalesce((done).before, '{}'), coalesce((done).after, '{}'), (done).error, (done).started_at,
+            clock_timestamp()
+        );
+    end if;
+end
 $$;
 
--- Has items indexed anew, at once, and returns which: what they say stays found by its words meanwhile.
+-- Has items indexed anew, at once, and returns which: what they say stays found by its words meanwhile. Until they have
+-- their vectors, or are edited, or fail of something else, their index_error says that they are of these.
 create or replace function engine.mark_for_index(items uuid[])
 returns uuid[] language sql as $$
     with marked as (
@@ -115,7 +129,7 @@ returns uuid[] language sql as $$
                 when exists (select from almagest.chunks as k where k.item_id = i.id and k.version = i.version) then 'text_ready'
                 else 'pending'
             end,
-            index_error = null, index_attempts = 0, index_after = now(), lease_owner = null, lease_expires_at = null
+            index_error = 'orphaned', index_attempts = 0, index_after = now(), lease_owner = null, lease_expires_at = null
         where i.id = any(items) and i.index_status in ('search_ready', 'text_ready')
         returning i.id
     )
@@ -252,4 +266,11 @@ returns table (name text) language sql stable as $$
     join pg_catalog.pg_class as c on c.oid = h.inhrelid
     where h.inhparent = to_regclass(format('almagest.%I', parent))
     order by 1
+$$;
+
+-- What a `reindex concurrently` that broke off has left beside an index.
+create or replace function engine.leftovers_of(name text)
+returns table (name text) language sql stable as $$
+    select f.name from engine.index_faults() as f
+    where f.fault = 'leftover' and regexp_replace(f.name, '_cc(new|old)[0-9]*$', '') = $1
 $$;

@@ -20,7 +20,7 @@ from almagest.database.retention import Retention
 from almagest.database.sql_files import read_migrations, sql_directory
 from almagest.operations.health.orphaned_embeddings import KINDS
 from almagest.operations.remediation.action import Mending
-from almagest.operations.remediation.orphans import rebuild_indexes
+from almagest.operations.remediation.orphans import _indexes_to_mend, rebuild_indexes
 from almagest.operations.retention import retain
 from almagest.runtime import Runtime
 from infra.local.postgres import Postgres
@@ -405,7 +405,7 @@ class TestOrphans:
         assert len(remedy.mark_orphans("items_without_chunks", MODEL, 10)) == 0
         assert len(remedy.mark_orphans("chunks_without_vectors", MODEL, 10)) == 1
         assert server.rows("select index_status, index_attempts from almagest.items") == [("text_ready", 0)]
-        assert orphans(server) == {}
+        assert orphans(server) == {"items_to_index_again": 1}
         assert len(remedy.mark_orphans("chunks_without_vectors", MODEL, 10)) == 0
 
     def test_chunks_without_terms(self, server: Server, item: str) -> None:
@@ -413,7 +413,7 @@ class TestOrphans:
         assert orphans(server) == {"chunks_without_terms": 1}
         assert len(Remedy(server.owner).mark_orphans("chunks_without_terms", MODEL, 10)) == 1
         assert server.rows("select index_status from almagest.items") == ["text_ready"]
-        assert orphans(server) == {}
+        assert orphans(server) == {"items_to_index_again": 1}
 
     @pytest.mark.parametrize("table", ["lexical", "embeddings"])
     @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ class TestOrphans:
         write(server, org.owner, *(memory(f"more {n}", one_hot(n)) for n in range(5)))
         server.rows("delete from almagest.embeddings")
         assert len(Remedy(server.owner).mark_orphans("chunks_without_vectors", MODEL, 4)) == 4
-        assert orphans(server) == {"chunks_without_vectors": 2}
+        assert orphans(server) == {"chunks_without_vectors": 2, "items_to_index_again": 4}
 
     def test_what_an_edit_replaced_needs_no_vector(self, server: Server, org: Org, item: str) -> None:
         changes = {"title": "another"}
@@ -479,7 +479,7 @@ class TestOrphans:
     def test_vectors_of_another_model_alone(self, server: Server, item: str) -> None:
         assert orphans(server, "new-model") == {"chunks_of_another_model": 1}
         assert len(Remedy(server.owner).mark_orphans("chunks_of_another_model", "new-model", 10)) == 1
-        assert orphans(server, "new-model") == {}
+        assert orphans(server, "new-model") == {"items_to_index_again": 1}
 
     def test_vectors_of_another_model_beside_the_right_one(self, server: Server, item: str) -> None:
         server.rows("select engine.register_model('old-model')")
@@ -789,3 +789,47 @@ def test_a_limit_ends_a_statement_and_stays_in_its_own_transaction(server: Serve
     remedy.mend_index(*fault)
     assert server.value("show statement_timeout") == default
     assert health.index_faults() == []
+
+
+class TestIndexesThatCannotBeMade:
+    def test_duplicates_are_counted_as_each_unique_index_sees_them(self, own: Server) -> None:
+        for name, definition in own.rows(
+            "select name, definition from engine.expected_indexes() where definition like 'CREATE UNIQUE %'"
+        ):
+            assert Remedy(own.owner).duplicates_of(name, definition) == 0
+        assert Remedy(own.owner).duplicates_of("items_type", "CREATE INDEX items_type ON almagest.items (type)") == 0
+        assert Remedy(own.owner).duplicates_of("orgs_pkey", None) == 0
+
+        twice = (
+            "insert into almagest.hub_feed (key, source, severity, title, found, to_do)"
+            " select 'k', 's', 'info', 't', 'f', 'd' from generate_series(1, 2)"
+        )
+        own.rows("drop index almagest.hub_feed_open")
+        own.rows(twice)
+        [definition] = own.rows("select definition from engine.expected_indexes() where name = 'hub_feed_open'")
+        remedy = Remedy(own.owner)
+        assert remedy.duplicates_of("hub_feed_open", definition) == 1  # nulls are the same to it
+        assert remedy.duplicates_of("hub_feed_open", definition.replace(" NULLS NOT DISTINCT", "")) == 0
+        own.rows("update almagest.hub_feed set closed_at = now()")
+        assert remedy.duplicates_of("hub_feed_open", definition) == 0
+
+    def test_what_fails_leaves_nothing_and_is_tried_by_the_name_of_the_index(
+        self, own: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        [definition] = own.rows("select definition from engine.expected_indexes() where name = 'members_email'")
+        forge(
+            own,
+            "drop index almagest.members_email",
+            "insert into almagest.members (org_id, email, role)"
+            " select o.id, 'a@a.example', 'member' from gen_random_uuid() as o (id), generate_series(1, 2)",
+        )
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            own.owner.execute(definition.replace("INDEX", "INDEX CONCURRENTLY", 1))
+        mending = Mending(cast(Runtime, None), own.owner)
+        assert _indexes_to_mend(mending) == {}
+        # Duplicates that come in between the look and the build are as if nobody had looked.
+        monkeypatch.setattr(Remedy, "duplicates_of", lambda *_: 0)
+        for _ in range(2):
+            assert _indexes_to_mend(mending) == {"members_email": 1}
+            assert rebuild_indexes(mending) == {"made": [], "failed": ["members_email"]}
+            assert [name for name, _, _ in mending.health.index_faults()] == ["members_email"]

@@ -16,6 +16,7 @@ import pytest
 from almagest import deadline
 from almagest.cli.health import _report
 from almagest.database.health import Health
+from almagest.database.remedy import Remedy
 from almagest.database.session import connect
 from almagest.handlers import jobs
 from almagest.models.write import BatchWrite
@@ -1002,3 +1003,126 @@ def test_the_jobs_function_tells_the_metrics_of_what_was_found(
         ("IndexBacklogSeconds",): 0,
         ("OpenHubEntries",): 0,
     }
+
+
+class TestOneBreaksOff:
+    """Fault 4: what is broken in one place is in the way of nothing else."""
+
+    def test_what_remediation_writes_to_may_lack_its_own_indexes(
+        self, system: System, only: Callable[..., None]
+    ) -> None:
+        only("table_access", "orphaned_embeddings")
+        keys = (
+            ("remediations", "remediations_run_id_check_name_action_key", "unique (run_id, check_name, action)"),
+            ("health_checks", "health_checks_pkey", "primary key (run_id, name)"),
+            ("health_runs", "health_runs_pkey", "primary key (run_id)"),
+        )
+        system.database.rows("drop index almagest.hub_feed_open")
+        for table, name, _ in keys:
+            system.database.rows(f"alter table almagest.{table} drop constraint {name}")
+        try:
+            assert system.health() == {"table_access": "failed", "orphaned_embeddings": "failed"}
+            figures = system.run("remediation")
+            assert figures["checks"]["orphaned_embeddings"]["actions"] == {"rebuild_indexes": "mended"}
+            assert [key for key, _, _ in system.entries()] == ["health.table_access"]
+        finally:
+            for table, name, key in keys:
+                system.database.rows(f"alter table almagest.{table} add constraint {name} {key}")
+        assert system.health() == {"table_access": "ok", "orphaned_embeddings": "ok"}
+
+    def test_an_answer_that_raises_fails_the_run_after_the_others(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("embedding_function", "orphaned_embeddings")
+        system.health()
+        faults.embedder_returns_zeros(system.runtime, system.database)
+        faults.lease_of_a_dead_worker(system.runtime, system.database)
+        health_run = system.run("health", by_hand=True) and system.database.rows(
+            "select max(run_id) from almagest.health_runs"
+        )
+        real = Remedy.record
+
+        def record(self: Remedy, done: dict[str, Any]) -> None:
+            if done["check_name"] == "embedding_function":
+                raise ZeroDivisionError
+            real(self, done)
+
+        monkeypatch.setattr(Remedy, "record", record)
+        outcome = system.attempt("remediation")
+        assert outcome.state == "failed"
+        assert outcome.error is not None
+        assert outcome.error.startswith("ZeroDivisionError")
+        assert system.database.rows("select check_name, action, state from almagest.remediations") == [
+            ("orphaned_embeddings", "release_leases", "mended")
+        ]
+        # It was not tried, so the next run takes it.
+        monkeypatch.undo()
+        figures = system.run("remediation")
+        assert [figures["health_run"]] == health_run
+        assert figures["left"] == 0
+
+
+class TestMarkedAndNotIndexed:
+    """Fault 7: what was marked stays an orphan until it has its vectors."""
+
+    def test_a_run_that_was_killed_goes_on_with_what_it_had_marked(
+        self, system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only("orphaned_embeddings")
+        faults.vectors_removed(system.runtime, system.database)
+        system.health()
+
+        def killed(*_: object) -> dict[str, int]:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("almagest.operations.remediation.orphans.index_pending", killed)
+        with suppress(KeyboardInterrupt):
+            system.attempt("remediation")
+        monkeypatch.setattr("almagest.operations.remediation.orphans.index_pending", lambda *_: {"indexed": 0})
+        outcome = system.attempt("remediation", again=True)
+        assert (outcome.state, outcome.figures["mended"], outcome.figures["left"]) == ("succeeded", 0, 1)
+        assert outcome.figures["checks"]["orphaned_embeddings"]["actions"] == {"index_again": "left"}
+
+        # So it is in the health runs that follow, where new writes that wait are none of it.
+        system.database.rows(
+            "update almagest.items set index_error = null, index_status = 'text_ready', index_after = now()"
+            " where id = (select id from almagest.items where index_status = 'text_ready' order by id limit 1)"
+        )
+        assert system.health() == {"orphaned_embeddings": "degraded"}
+        waiting = system.database.rows("select count(*) from almagest.items where index_status = 'text_ready'")
+        assert [system.found("orphaned_embeddings")["figures"]["items_to_index_again"] + 1] == waiting
+        monkeypatch.undo()
+        only("orphaned_embeddings")
+        assert system.run("remediation")["mended"] == 1
+        assert system.database.rows("select count(*) from almagest.items where index_error is not null") == [0]
+        assert system.health() == {"orphaned_embeddings": "ok"}
+
+
+class TestDuplicates:
+    """Faults 5 and 6: a unique index that cannot be made is not tried, and told with what is in its way."""
+
+    def test_an_index_waits_for_its_duplicates_to_go(self, system: System, only: Callable[..., None]) -> None:
+        only("orphaned_embeddings")
+        [org] = system.database.rows("select id from almagest.orgs where not is_system order by created_at limit 1")
+        tried: list[str] = []
+        system.database.rows("drop index almagest.members_email")
+        system.database.rows(
+            "insert into almagest.members (org_id, user_id, email, role)"
+            " select org_id, gen_random_uuid(), upper(email), role from almagest.members where org_id = %s limit 1",
+            org,
+        )
+        for _ in range(4):
+            assert system.health() == {"orphaned_embeddings": "failed"}
+            actions = system.run("remediation")["checks"]["orphaned_embeddings"]["actions"]
+            tried += actions
+        assert "rebuild_indexes" not in tried
+        assert system.found("orphaned_embeddings")["sentence"] == (
+            "1 missing index; 1 group of duplicates in the way of an index."
+        )
+        [to_do] = system.database.rows("select to_do from almagest.hub_feed where closed_at is null")
+        assert to_do.startswith("Rows are there twice")
+        assert "@" not in to_do
+        system.database.rows("delete from almagest.members where org_id = %s and email = upper(email)", org)
+        system.health()
+        figures = system.run("remediation")
+        assert figures["checks"]["orphaned_embeddings"]["actions"] == {"rebuild_indexes": "mended"}

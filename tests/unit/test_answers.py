@@ -47,6 +47,7 @@ def test_kinds() -> None:
     [
         ({"a": 2}, {"a": 0, "done": {}}, None, "mended"),
         ({"a": 2}, {"a": 0, "done": {"waiting": 1}}, None, "left"),
+        ({"a": 2}, {"a": 2, "done": {"waiting": 2}}, None, "left"),  # an attempt that was taken up
         ({"a": 2}, {"a": 1, "done": {}}, None, "left"),
         ({"a": 2}, {"a": 2, "done": {}}, None, "unchanged"),
         ({"a": 2}, {"a": 3, "done": {}}, None, "unchanged"),  # it got worse meanwhile

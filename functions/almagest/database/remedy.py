@@ -45,6 +45,10 @@ class Remedy(Limited):
         marked: list[UUID] = self._value("select engine.mark_orphans(%s, %s, %s)", kind, model, most)
         return marked
 
+    def items_to_index_again(self) -> list[UUID]:
+        """Items that were marked to be indexed anew, in whichever run, and that are not yet."""
+        return [item for (item,) in self._rows("select item_id from engine.items_to_index_again()")]
+
     def count_waiting(self, items: Sequence[UUID]) -> int:
         """How many of some items are not indexed yet."""
         return int(self._value("select engine.count_waiting(%s)", list(items)))
@@ -97,6 +101,15 @@ class Remedy(Limited):
             self._alone(sql.SQL("drop index concurrently if exists {}").format(index))
         elif fault == "invalid":
             self._alone(sql.SQL("reindex index concurrently {}").format(index))
+
+    def drop_leftovers(self, name: str) -> None:
+        """Drop what a `reindex` of an index that broke off has left beside it."""
+        for (leftover,) in self._rows("select name from engine.leftovers_of(%s)", name):
+            self.mend_index(leftover, "leftover", None)
+
+    def duplicates_of(self, name: str, definition: str | None) -> int:
+        """How many groups of duplicates are in the way of a unique index; 0 for one that is not."""
+        return int(self._value("select engine.duplicates_of(%s, %s)", name, definition))
 
     def is_being_indexed(self, name: str, definition: str | None) -> bool:
         """Whether another session builds an index of the same table: it must not be disturbed."""

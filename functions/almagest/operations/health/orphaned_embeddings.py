@@ -29,10 +29,12 @@ KINDS = {
     "chunks_without_item": ("chunk without an item", "chunks without an item"),
     "rows_without_chunk": ("row of terms or vector without a chunk", "rows of terms or vectors without a chunk"),
     "items_without_chunks": ("item marked ready without chunks", "items marked ready without chunks"),
+    "items_to_index_again": ("item that is still to be indexed again", "items that are still to be indexed again"),
     "leases_over": ("lease past its time", "leases past their time"),
     "drifted_statistics": ("org with drifted statistics", "orgs with drifted statistics"),
     "indexes_missing": ("missing index", "missing indexes"),
     "indexes_invalid": ("invalid index", "invalid indexes"),
+    "duplicates": ("group of duplicates in the way of an index", "groups of duplicates in the way of an index"),
     "indexes_changed": ("index other than it was made", "indexes other than they were made"),
 }
 # What no search finds, every search waits for, or only the second privacy layer keeps from the wrong eyes; of the

@@ -82,6 +82,12 @@ ANSWERS: dict[str, Answer] = {
         " hand with `create index concurrently`; vectors of another model are made anew run by run, or at once by"
         " `almagest jobs run remediation`.",
         {
+            "items_to_index_again": "The sweeps index what is marked, 20 to 45 chunks a second; `almagest jobs run"
+            " index_sweep` does it now. Where they do not, see embedding_function.",
+            "duplicates": "Rows are there twice that may be there once, so that an index (`figures.indexes` names it)"
+            " cannot be made, by hand neither: its failure would write them into the log of Postgres. Group its table"
+            " by the columns that `engine.expected_indexes()` says, and change or remove all but one row of each group;"
+            " remediation then makes the index.",
             "indexes_changed": "Ask who made an index of the same name otherwise, and why; drop it, and remediation"
             " makes the one that has to be.",
             "indexes_": "An index that takes longer than a run is made by hand with `create index concurrently`; drop"

@@ -1,5 +1,6 @@
 """Actions for orphaned_embeddings: what belongs together is put together again, and what belongs to nothing goes."""
 
+import re
 from uuid import UUID
 
 import psycopg
@@ -18,8 +19,15 @@ MOST_ITEMS = 5_000
 MOST_ORGS = 100
 # Chunks of one sample.
 COMPARED = 200
+# What `reindex concurrently` adds to the name of what it builds.
+_LEFTOVER = re.compile(r"_cc(new|old)[0-9]*$")
+
+IndexFault = tuple[str, str, str | None]
 
 WITHOUT_VECTORS = ("chunks_without_vectors", "chunks_without_terms", "chunks_of_another_model", "items_without_chunks")
+
+# What is to be marked, and what has been.
+TO_INDEX = (*WITHOUT_VECTORS, "items_to_index_again")
 
 
 def delete_zero_vectors(mending: Mending) -> Figures:
@@ -45,7 +53,8 @@ def index_again(mending: Mending) -> Figures:
     """Mark what lacks vectors or chunks, and index it as everything is indexed."""
     model = mending.runtime.embedder.model  # without an embedder nothing is marked that could not be indexed
 
-    items: list[UUID] = []
+    # An earlier attempt, or an earlier run, may have marked some and not come to them.
+    items: list[UUID] = mending.remedy.items_to_index_again()
 
     def mark(kind: str) -> int:
         def some(most: int) -> int:
@@ -105,12 +114,16 @@ def rebuild_indexes(mending: Mending) -> Figures:
     """Make what is missing or invalid, beside writes, one after the other; one that fails is not in the others' way.
 
     One that others changed on purpose is a person's to judge. A table of which somebody builds an index is left alone.
+    What fails leaves nothing behind that the next run would find to mend.
     """
     made: list[str] = []
     failed: list[str] = []
     for fault in _index_faults(mending):
         # Each takes minutes in a large database: what was true before the one before may have changed.
         if fault not in _index_faults(mending) or mending.remedy.is_being_indexed(fault[0], fault[2]):
+            continue
+        if not _can_be_made(mending, fault):
+            failed.append(fault[0])
             continue
         try:
             mending.remedy.mend_index(*fault)
@@ -119,16 +132,27 @@ def rebuild_indexes(mending: Mending) -> Figures:
             if mending.connection.closed or mending.seconds <= 0:
                 raise
             failed.append(fault[0])
+            mending.remedy.drop_leftovers(fault[0])
     return {"made": made, "failed": failed}
 
 
-def _index_faults(mending: Mending) -> list[tuple[str, str, str | None]]:
+def _index_faults(mending: Mending) -> list[IndexFault]:
     return [each for each in mending.health.index_faults() if each[1] in ("missing", "invalid", "leftover")]
 
 
+def _can_be_made(mending: Mending, fault: IndexFault) -> bool:
+    """Whether no duplicates are in the way of an index; to try would write them into the log of Postgres."""
+    name, kind, definition = fault
+    return kind == "leftover" or mending.remedy.duplicates_of(name, definition) == 0
+
+
 def _indexes_to_mend(mending: Mending) -> Figures:
-    """Each by its name, so that one that breaks anew is known from one that could not be mended."""
-    return dict.fromkeys((name for name, _, _ in _index_faults(mending)), 1)
+    """Each by the name of the index that is to be there, so that one that breaks anew is known from one tried before.
+
+    Those with duplicates in their way are not among them: they are a person's first, and are then made untried.
+    """
+    faults = [fault for fault in _index_faults(mending) if _can_be_made(mending, fault)]
+    return dict.fromkeys((_LEFTOVER.sub("", name) for name, _, _ in faults), 1)
 
 
 # In this order: what goes is gone before it is counted what lacks something.
@@ -143,7 +167,7 @@ ACTIONS: tuple[Action, ...] = (
     of_orphans("release_leases", "Released what dead workers held", ("leases_over",), release_leases),
     Action("rebuild_indexes", "Made missing and invalid indexes anew", _indexes_to_mend, rebuild_indexes),
     of_orphans("copy_anew", "Copied anew who may see an item, and its state", ("copies_that_differ",), copy_anew),
-    of_orphans("index_again", "Indexed items again that lacked vectors or chunks", WITHOUT_VECTORS, index_again),
+    of_orphans("index_again", "Indexed items again that lacked vectors or chunks", TO_INDEX, index_again),
     Action("embed_anew", "Embedded again what samples showed to be wrong", _differing, embed_anew),
     of_orphans("delete_other_models", "Deleted vectors of other models", ("superfluous_vectors",), delete_other_models),
     of_orphans("refresh_statistics", "Counted large orgs again", ("drifted_statistics",), refresh_statistics),

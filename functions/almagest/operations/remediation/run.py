@@ -1,7 +1,7 @@
 """A remediation run: what a health run found is answered by actions, checked again, and told where it stays."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from almagest import deadline
 from almagest.operations.health.check import hub_key, perform
 from almagest.operations.health.registry import CHECKS
 from almagest.operations.health.run import record
+from almagest.operations.jobs.errors import LeaseLost, OutOfTime, describe
 from almagest.operations.remediation.action import WAITING, Action, Figures, Mending
 from almagest.operations.remediation.answers import ANSWERS, Answer
 from almagest.operations.remediation.kinds import kinds_found
@@ -43,6 +44,11 @@ def remediate(run: "Run") -> Figures:
     dict
         `health_run`, None where there is nothing to answer; how many checks are `mended` and how many are `left`;
         `checks`, each with its actions and how they ended; `open_hub_entries`.
+
+    Raises
+    ------
+    Exception
+        What the answer to a check raised, once all others are answered: the run has failed, and is tried again.
     """
     mending = Mending(run.runtime, run.connection)
     claimed = run.step("claim", lambda _: {"health_run": mending.remedy.claim(run.id, again=is_by_hand(run))})
@@ -50,7 +56,7 @@ def remediate(run: "Run") -> Figures:
     answered: dict[str, Figures] = {}
     if health_run is not None:
         found = {check["name"] for check in mending.health.checks(health_run) if check["status"] != "ok"}
-        answered = {name: _Case(run, mending, health_run, name).answer() for name in ANSWERS if name in found}
+        answered = _answer_all(run, mending, health_run, [name for name in ANSWERS if name in found])
     statuses = [case["status"] for case in answered.values()]
     return {
         "health_run": health_run,
@@ -59,6 +65,26 @@ def remediate(run: "Run") -> Figures:
         "checks": answered,
         "open_hub_entries": mending.health.open_hub_entries(),
     }
+
+
+def _answer_all(run: "Run", mending: Mending, health_run: int, checks: Sequence[str]) -> dict[str, Figures]:
+    """Answer each check; one whose answer breaks off is not in the way of the others, and is told at the end."""
+    answered: dict[str, Figures] = {}
+    broken: list[Exception] = []
+    for check in checks:
+        try:
+            answered[check] = _Case(run, mending, health_run, check).answer()
+        except (LeaseLost, OutOfTime):
+            raise
+        except Exception as error:
+            if run.connection.closed:
+                raise
+            logger.error("answer broke off", extra={"check": check, "error": describe(error)})
+            run.leave_transaction()
+            broken.append(error)
+    if broken:
+        raise broken[0]
+    return answered
 
 
 def is_by_hand(run: "Run") -> bool:
@@ -230,12 +256,17 @@ def _state_of_check(checked: Figures, error: str | None) -> str:
 
 
 def _state(before: Figures, after: Figures, error: str | None) -> str:
-    """How an action ended: mended, what it is about is gone; left, some of it; unchanged, none of it; or failed."""
+    """How an action ended: mended, what it is about is gone; left, some of it; unchanged, none of it; or failed.
+
+    What it has begun and others end is left, however much there is of it.
+    """
     if error:
         return "failed"
+    if after["done"].get(WAITING):
+        return "left"
     figures = {name: value for name, value in after.items() if name != "done"}
     if not _something(figures):
-        return "left" if after["done"].get(WAITING) else "mended"
+        return "mended"
     return "left" if _sum(figures) < _sum(before) else "unchanged"
 
 
