@@ -105,14 +105,16 @@ returns table (chunk_id bigint, item_id uuid) language sql stable as $$
         and not exists (select from almagest.embeddings as e where e.chunk_id = k.id)
 $$;
 
--- The same with no terms: no search finds them by their words.
+-- The same with no terms, or with none of those that they are said to have: no search finds them by their words.
 create or replace function engine.chunks_without_terms()
 returns table (chunk_id bigint, item_id uuid) language sql stable as $$
     select k.id, k.item_id
     from almagest.chunks as k
     join almagest.items as i on i.id = k.item_id and i.version = k.version
     where i.index_status = 'search_ready'
-        and not exists (select from almagest.lexical as l where l.chunk_id = k.id)
+        and not exists (
+            select from almagest.lexical as l where l.chunk_id = k.id and (l.length = 0 or length(l.terms) > 0)
+        )
 $$;
 
 -- Rows that search reads, of an item whose copies of who may see it, or of its state, are not the item's: they are
@@ -249,15 +251,54 @@ returns table (item_id uuid, run_id bigint) language sql stable as $$
     where r.state = 'running' and (r.lease_expires_at < now() - since or r.lease_expires_at > now() + interval '1 hour')
 $$;
 
--- Large orgs whose statistics are off by more than a tenth, in chunks or in terms. Reads the table once.
+-- Up to so many terms that many of an org's chunks hold, by a few rows of it, with how many its statistics say and how
+-- many are counted now, each up to as many as a search counts itself. What is not frequent has no statistics, and then
+-- counts as right. Looks terms up by the word index, however large a share of the table they are thought to be.
+create or replace function engine.counted_terms(org uuid, most int)
+returns table (term text, known bigint, counted bigint) language sql stable
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+    select
+        common.term, least(coalesce(kept.documents, least(live.documents, 300)), engine.most_counted()), live.documents
+    from (
+        select w.term
+        from (
+            select l.terms from almagest.lexical as l where l.org_id = org and l.state = 'active' limit 50
+        ) as drawn
+        cross join unnest(tsvector_to_array(drawn.terms)) as w (term)
+        group by w.term
+        order by count(*) desc, w.term
+        limit most
+    ) as common
+    cross join lateral (
+        select sum(t.documents)::bigint as documents from almagest.term_statistics as t
+        where t.org_id = org and t.term = common.term
+    ) as kept
+    cross join lateral (
+        select count(*) as documents
+        from (
+            select
+            from (
+                select l.* from almagest.lexical as l
+                where almagest.org_terms(l.org_id, l.terms) @@ engine.org_term(org, common.term)::tsquery
+                offset 0 -- by this index alone
+            ) as l
+            where l.org_id = org and l.state = 'active'
+            limit engine.most_counted()
+        ) as held
+    ) as live
+$$;
+
+-- Large orgs whose statistics are off by more than a tenth: in chunks, in their length, or, of ten orgs by chance, in
+-- the terms that many chunks hold. Reads the table once.
 create or replace function engine.drifted_orgs()
 returns table (org_id uuid) language sql stable as $$
-    select s.org_id
-    from (
+    with known as materialized (
         select p.org_id, sum(p.documents) as documents, sum(p.total_length) as total_length
         from almagest.partition_statistics as p
         group by p.org_id
-    ) as s
+    )
+    select s.org_id
+    from known as s
     left join (
         select l.org_id, count(*) as documents, sum(l.length) as total_length
         from almagest.lexical as l
@@ -266,6 +307,12 @@ returns table (org_id uuid) language sql stable as $$
     ) as counted on counted.org_id = s.org_id
     where abs(s.documents - coalesce(counted.documents, 0)) * 10 > coalesce(counted.documents, 0)
         or abs(s.total_length - coalesce(counted.total_length, 0)) * 10 > coalesce(counted.total_length, 0)
+    union
+    select s.org_id
+    from (select k.org_id from known as k order by random() limit 10) as s
+    cross join lateral engine.counted_terms(s.org_id, 10) as t
+    group by s.org_id
+    having sum(abs(t.known - t.counted)) * 10 > sum(t.counted)
 $$;
 
 -- How many groups of rows are the same to a unique index, that is missing or invalid: while there are any, it cannot be

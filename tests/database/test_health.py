@@ -24,6 +24,7 @@ from almagest.operations.remediation.orphans import _indexes_to_mend, rebuild_in
 from almagest.operations.retention import retain
 from almagest.runtime import Runtime
 from infra.local.postgres import Postgres
+from tests.database.bulk import Rows, fill
 from tests.database.concurrency import at_once
 from tests.database.support import MODEL, Org, Server, memory, one_hot, serve, write, write_one
 from tests.faults import REAPPLIED, Fault
@@ -415,6 +416,15 @@ class TestOrphans:
         assert server.rows("select index_status from almagest.items") == ["text_ready"]
         assert orphans(server) == {"items_to_index_again": 1}
 
+    def test_chunks_whose_terms_are_empty(self, server: Server, org: Org, item: str) -> None:
+        write_one(server, org.owner, "。", one_hot(2))  # of what has no words there are none to miss
+        right = server.rows("select chunk_id, terms::text from almagest.lexical order by 1")
+        server.rows("update almagest.lexical set terms = ''")
+        assert orphans(server) == {"chunks_without_terms": 1}
+        assert Remedy(server.owner).mark_orphans("chunks_without_terms", MODEL, 10) == [UUID(item)]
+        server.rows("select engine.refresh_lexical(i) from almagest.items as i where i.id = %s", item)
+        assert server.rows("select chunk_id, terms::text from almagest.lexical order by 1") == right
+
     @pytest.mark.parametrize("table", ["lexical", "embeddings"])
     @pytest.mark.parametrize(
         "change",
@@ -583,6 +593,28 @@ class TestOrphans:
         assert orphans(server) == {"drifted_statistics": 1}
         assert Remedy(server.owner).recount_drifted(10) == 1
         assert server.rows("select documents, total_length from almagest.partition_statistics") == right
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "update almagest.term_statistics set documents = documents / 2",
+            "delete from almagest.term_statistics where term in"
+            " (select term from almagest.term_statistics order by documents desc limit 20)",
+        ],
+    )
+    def test_drifted_terms(self, server: Server, org: Org, change: str) -> None:
+        texts = [f"gardens and walls of the old town, {n % 7} doors and number {n}" for n in range(700)]
+        fill(server, Rows(org, texts))
+        server.rows("select engine.count_org(%s, 300)", org.id)
+        assert Health(server.owner).count_orphans("drifted_statistics", MODEL) == 0
+        right = sorted(server.rows("select term, documents from almagest.term_statistics"))
+        server.rows("update almagest.term_statistics set documents = documents * 1.08")
+        assert Health(server.owner).count_orphans("drifted_statistics", MODEL) == 0
+        server.rows(change)
+        assert Health(server.owner).count_orphans("drifted_statistics", MODEL) == 1
+        assert Remedy(server.owner).recount_drifted(10) == 1
+        assert sorted(server.rows("select term, documents from almagest.term_statistics")) == right
+        assert Health(server.owner).count_orphans("drifted_statistics", MODEL) == 0
 
 
 class TestRuns:

@@ -16,7 +16,11 @@ import pytest
 from almagest import deadline
 from almagest.cli.health import _report
 from almagest.database.health import Health
+<<<<<<< HEAD
 from almagest.database.remedy import Remedy
+=======
+from almagest.database.migrate import migrate
+>>>>>>> mend-c
 from almagest.database.session import connect
 from almagest.handlers import jobs
 from almagest.models.write import BatchWrite
@@ -295,12 +299,25 @@ def test_an_open_door_is_told_by_its_name(system: System, only: Callable[..., No
             " open to anon: almagest.item_types."
         )
     finally:
-        faults.as_superuser(
-            system.database,
-            "revoke select on almagest.item_types from anon",
-            "create policy reader on almagest.pins for select to almagest_reader using (false)",
-            "alter table almagest.items force row level security",
+        migrate(system.database.url, reapply=True)
+    assert system.health() == {"table_access": "ok"}
+
+
+def test_what_guards_is_told_where_it_says_something_else(system: System, only: Callable[..., None]) -> None:
+    only("table_access")
+    faults.as_superuser(
+        system.database,
+        "alter policy reader on almagest.chunks using (true)",
+        "drop function api.list_hub(jsonb, jsonb)",
+    )
+    try:
+        assert system.health() == {"table_access": "failed"}
+        assert system.found("table_access")["sentence"] == (
+            "Missing functions: api.list_hub(jsonb,jsonb); changed policies: reader of chunks."
         )
+    finally:
+        migrate(system.database.url, reapply=True)
+    assert system.health() == {"table_access": "ok"}
 
 
 def test_sentences_tell_one_from_several(system: System, only: Callable[..., None]) -> None:
