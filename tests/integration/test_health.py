@@ -16,11 +16,8 @@ import pytest
 from almagest import deadline
 from almagest.cli.health import _report
 from almagest.database.health import Health
-<<<<<<< HEAD
-from almagest.database.remedy import Remedy
-=======
 from almagest.database.migrate import migrate
->>>>>>> mend-c
+from almagest.database.remedy import Remedy
 from almagest.database.session import connect
 from almagest.handlers import jobs
 from almagest.models.write import BatchWrite
