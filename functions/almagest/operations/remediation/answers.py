@@ -48,7 +48,12 @@ ANSWERS: dict[str, Answer] = {
         {
             "missing": "Restore the table that is missing from a backup.",
             "un": _REAPPLY,
-            "policy_": _REAPPLY,
+            "function_": _REAPPLY,
+            "policy_missing": _REAPPLY,
+            "policy_changed": _REAPPLY,
+            "policy_unexpected": "Find out whose policy it is, and drop it: `almagest migrate --reapply` leaves it.",
+            "constraint_": "Make the constraint again as its migration does, or drop one of others: `almagest migrate"
+            " --reapply` does neither.",
             "open": "Find out who opened it (log of statements), then run `almagest migrate --reapply`: it closes it.",
             "request_path: misconfigured": "Give the functions a secret key that is valid, and expose the schema `api`"
             " in the project's API settings: the API refuses the one or the other.",
