@@ -1140,3 +1140,23 @@ class TestDuplicates:
         system.health()
         figures = system.run("remediation")
         assert figures["checks"]["orphaned_embeddings"]["actions"] == {"rebuild_indexes": "mended"}
+
+
+def test_what_could_not_be_counted_is_not_nothing(
+    system: System, only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kind takes longer than it may, and is cancelled; all others are none."""
+    count = Health.count_orphans
+
+    def slowly(health: Health, kind: str, model: str | None) -> int:
+        if kind == "leases_over":
+            health._rows("select pg_sleep(60)")
+        return count(health, kind, model)
+
+    only("orphaned_embeddings")
+    monkeypatch.setattr(Health, "count_orphans", slowly)
+    monkeypatch.setattr("almagest.operations.health.orphaned_embeddings.KIND_SECONDS", 2.0)
+    assert system.health() == {"orphaned_embeddings": "degraded"}
+    found = system.found("orphaned_embeddings")
+    assert found["measured"] is None
+    assert found["sentence"] == "How many leases past their time there are could not be counted."

@@ -50,7 +50,10 @@ THRESHOLD = 0
 
 
 def look(probe: Probe) -> Found:
-    """Count each kind of what has lost its counterpart. measured: all kinds together."""
+    """Count each kind of what has lost its counterpart.
+
+    measured: all kinds together; None where none is known of, and not all could be counted.
+    """
     counts = _count(probe, model_in_force(probe.runtime))
     compared = compare(probe, SAMPLE)
     wrong = compared.wrong if compared else 0
@@ -72,7 +75,7 @@ def look(probe: Probe) -> Found:
     return Found(
         "degraded" if wrong and _status(counts) == "ok" else _status(counts),
         f"{sentence[0].upper()}{sentence[1:]}.",
-        measured=total,
+        measured=None if total == 0 and uncounted else total,
         threshold=THRESHOLD,
         unit="orphans",
         figures=figures,

@@ -73,6 +73,7 @@ ANSWERS: dict[str, Answer] = {
         (others.RELOAD_MODEL, others.PLANT_PARAPHRASES),
         "Compare with `make bench`: look at the model and at the search profile user_search, which may have been"
         " changed for all orgs.",
+        {"reason: model_": _DEPLOY},
     ),
     "crud_integrity": Answer(
         "Memories cannot be written, found or erased as they should be",
@@ -115,5 +116,6 @@ ANSWERS: dict[str, Answer] = {
         "Known memories do not come back as they were stored",
         (others.RELOAD_MODEL, others.PLANT_CANARIES),
         "Something changed the vectors or the ranking: look at the model, and at the search profile user_search.",
+        {"reason: model_": _DEPLOY},
     ),
 }
