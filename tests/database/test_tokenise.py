@@ -854,7 +854,7 @@ def test_the_bound_is_the_most_that_a_row_beside_the_condition_can_reach(server:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_condition_lets_through_what_one_or_two_words_add_up_to(server: Server, seed: int) -> None:
     """Compared with trying every pair; and it names few words, since each row is compared with all that it names."""
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)  # noqa: S311 - a fixed draw, not a secret
     words = [f"w{number}" for number in range(rng.randint(0, 15))]
     idfs = sorted((rng.choice([1.0, 2.0, rng.uniform(0, 9)]) for _ in words), reverse=True)
     needed = rng.uniform(0, 12)
